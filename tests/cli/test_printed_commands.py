@@ -19,8 +19,7 @@ from maker.test_texts import prose
 from ordsmed.base import ending
 from ordsmed.cli import main
 from ordsmed.cli.next_steps import SERVING
-from ordsmed.maker import closing, request
-from ordsmed.maker import make as making
+from ordsmed.maker import closing, hours, request
 from ordsmed.maker import plan as planning
 
 QUOTED = 'The "home ec" film isn\'t $HOME, `ls` or 100 % of it\\!'  # a sentence with all that a shell reads
@@ -72,9 +71,9 @@ def printed(
 ) -> Callable[..., list[str]]:
     """Give words to `ordsmed` (some seconds are enough for `make`); returns the commands among the lines printed."""
     monkeypatch.setattr(request, "SHORTEST_HOURS", 0.0)
-    monkeypatch.setattr(planning, "CLOSING_SECONDS", 1.0)
+    monkeypatch.setattr(hours, "CLOSING_SECONDS", 1.0)
     monkeypatch.setattr(planning, "_speed", lambda device, processes: 1e9)
-    monkeypatch.setattr(making, "_left", lambda request, clock: 60.0)
+    monkeypatch.setattr(hours.Hours, "deadline", lambda *_: 60.0)
     monkeypatch.setattr(closing, "_sentences", lambda corpus: iter([QUOTED] * 3))
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.chdir(folder)

@@ -21,7 +21,7 @@ import pytest
 
 from ordsmed.cli import main, verb
 from ordsmed.corpus.corpora import stdlib
-from ordsmed.maker import plan, request
+from ordsmed.maker import hours, request
 
 ROOT = Path(__file__).parents[2]
 SHORT = ["phase=[{steps=4,length=32,batch=8,learning_rate=1e-3}]", "save=2", "validate=2", "validation_rows=8"]
@@ -103,7 +103,7 @@ def small_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = [*itertools.islice(documents, 40), *itertools.islice((d for d in documents if "?" in d.text), 5)]
     monkeypatch.setattr(stdlib.Stdlib, "documents", lambda self: iter(topics))
     monkeypatch.setattr(request, "SHORTEST_HOURS", 0.0)
-    monkeypatch.setattr(plan, "CLOSING_SECONDS", 1.0)
+    monkeypatch.setattr(hours, "CLOSING_SECONDS", 1.0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     (tmp_path / "my-texts").mkdir()

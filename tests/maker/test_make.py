@@ -19,10 +19,10 @@ from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
 from ordsmed.data.encode import Encoding
-from ordsmed.maker import closing, request
+from ordsmed.maker import closing, hours, request, runner
 from ordsmed.maker import make as making
 from ordsmed.maker import plan as planning
-from ordsmed.maker.session import Clock
+from ordsmed.maker.runner import Clock
 from ordsmed.train.fitting import TooShort
 
 
@@ -30,7 +30,7 @@ from ordsmed.train.fitting import TooShort
 def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some seconds are enough here."""
     monkeypatch.setattr(request, "SHORTEST_HOURS", 0.0)
-    monkeypatch.setattr(planning, "CLOSING_SECONDS", 1.0)
+    monkeypatch.setattr(hours, "CLOSING_SECONDS", 1.0)
     monkeypatch.setattr(planning, "_speed", lambda device, processes: 2e10)
     monkeypatch.setattr(planning, "TRIALS", 0)
     monkeypatch.chdir(tmp_path)
@@ -85,6 +85,10 @@ def test_the_card_says_what_was_given_and_shows_held_out_text() -> None:
         main([*command[:-1], "MIT"])
 
 
+def rehearse(asked: request.MakeRequest, *, anew: bool = False) -> Any:
+    return runner.rehearse(making.MakeJob(asked), anew=anew)
+
+
 def test_texts_are_called_as_their_folder_is() -> None:
     assert _title(["texts"]) == "texts"
     assert _title(["texts/1.txt"]) == "1"
@@ -92,7 +96,7 @@ def test_texts_are_called_as_their_folder_is() -> None:
     assert _title(["stdlib"]) == "Documentation of Python's standard library"
     with pytest.raises(RecipeError, match=r"--language: found Norwegian; wanted a code .*; Norwegian is nb"):
         request.MakeRequest(("texts",), "out", language="Norwegian")
-    table = making.rehearse(request.MakeRequest(("texts",), "out", licence="MIT", language="nb")).recipes["corpus"]
+    table = rehearse(request.MakeRequest(("texts",), "out", licence="MIT", language="nb")).recipes["corpus"]
     assert (table["title"], table["licence"], table["language"]) == ("texts", "MIT", "nb")
 
 
@@ -154,12 +158,12 @@ def test_hours_that_leave_too_little_for_training_are_named(monkeypatch: pytest.
     with pytest.raises(
         RecipeError, match=r"^--hours: 0.5 are too few: 10 min are used, and training needs 15 min more"
     ):
-        making._perform(asked, place, clock)
-    left = 1_800 - 600 - planning.closing_seconds(asked)
+        making.MakeJob(asked)._train(clock)
+    left = 1_800 - 600 - asked.time.after_training()
     assert deadlines == pytest.approx([left], abs=5)
-    ending(RecipeError("model.toml: learning_rate", "found 2"))
-    with pytest.raises(RecipeError, match=r"^model.toml: learning_rate: found 2"):
-        making._perform(asked, place, clock)
+    ending(RecipeError("model.toml: rate", "found 2"))
+    with pytest.raises(RecipeError, match=r"^model.toml: rate: found 2"):
+        making.MakeJob(asked)._train(clock)
 
 
 @pytest.mark.long
@@ -184,7 +188,7 @@ def test_it_goes_on_where_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         making.make("texts", "out", hours=0.001, kind="bert")
     with monkeypatch.context() as slow:
-        slow.setattr(making, "_left", lambda request, clock: 0.01)
+        slow.setattr(hours.Hours, "deadline", lambda *_: 0.01)
         wanted = r"^--hours: 0.004 are too few: .* used, .* needs .* more; wanted [\d.]+ or more; the same command with"
         with pytest.raises(RecipeError, match=wanted):
             making.make("texts", "out", hours=0.004, kind="bert")
@@ -308,11 +312,13 @@ def test_one_held_out_sentence_has_no_neighbor() -> None:
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a command does, in order, without doing it."""
     done: list[str] = []
-    plan = SimpleNamespace(lines=lambda: ["  texts"], recipes={"model": {"steps": 3}}, seconds=60.0)
-    longer = SimpleNamespace(lines=lambda: ["  more"], write=lambda place: done.append("extended"))
+    plan = planning.MakePlan(*[None] * 3, {"model": {"steps": 3}}, 60.0, *[None] * 8)  # type: ignore[arg-type]
+    monkeypatch.setattr(planning.MakePlan, "lines", lambda self: ["  texts"])
+    written = lambda place: done.append("extended") or {}  # noqa: E731
+    longer = SimpleNamespace(lines=lambda: ["  more"], seconds=3_600.0, write=written)
     monkeypatch.setattr(planning, "plan", lambda asked: done.append("planned") or plan)
     monkeypatch.setattr(making.more_hours, "plan_more", lambda asked, place, used: done.append("longer") or longer)
-    monkeypatch.setattr(making, "_perform", lambda asked, place, clock: done.append("performed"))
+    monkeypatch.setattr(making.MakeJob, "stages", lambda self, clock: done.append("performed") or [])
     return done
 
 
@@ -325,23 +331,23 @@ def test_a_command_plans_once_and_continues_with_the_same_or_more_hours(
     assert "plan:\n  texts\nmodel.toml in out: the plan as recipes" in capsys.readouterr().err
     assert place.status["planned"] == {"seconds": 60.0, "lines": ["  texts"]}
     assert place.status["written"] == {"model": making.files.checksum(Path("out/model.toml"))}
-    making.make("texts", "out", hours=0.5)  # it was killed
+    place.set(state="running")  # it was killed
+    making.make("texts", "out", hours=0.5, devices=2)
+    assert place.status["request"]["devices"] == 2
     assert done[2:] == ["performed"]
     making.make("texts", "out", hours=1.0)
     assert done[3:] == ["longer", "extended", "performed"]
     assert (place.status["request"]["hours"], place.status["planned"]["seconds"]) == (1.0, 3_600.0)
     assert "plan:\n  more\n" in capsys.readouterr().err
-    place.set(state="done")
     making.make("texts", "out", hours=1.0)
     making.make("texts", "out", hours=0.5)  # what is done has enough
     assert done[6:] == []
     assert capsys.readouterr().err.count("out: is finished, with --hours 1; more hours continue it\n") == 2
     making.make("texts", "out", hours=2.0)
     assert done[6:] == ["longer", "extended", "performed"]
-    assert place.status["state"] == "running"
-    making.rehearse(request.MakeRequest(("texts",), "out", 3.0))
+    rehearse(request.MakeRequest(("texts",), "out", 3.0))
     assert done[9:] == ["longer"]
-    making.rehearse(request.MakeRequest(("texts",), "out", 3.0), anew=True)
+    rehearse(request.MakeRequest(("texts",), "out", 3.0), anew=True)
     making.make("texts", "out", hours=3.0, anew=True)
     assert done[10:] == ["planned", "planned", "performed"]
     assert len([*Path().glob("out*")]) == 2, "the one before is aside"
@@ -361,6 +367,7 @@ def test_another_request_in_the_same_folder_is_refused(
 ) -> None:
     Path("more").mkdir()
     making.make("texts", "out", hours=0.5)
+    run.Run(Path("out")).set(state="running")
     with pytest.raises(RecipeError, match=complaint):
         making.make(**{"texts": "texts", "out": "out", "hours": 0.5, **changes})
     assert done == ["planned", "performed"]
@@ -373,12 +380,13 @@ def test_the_end_shows_scores_examples_and_commands(
     folder = Path("out")
     folder.mkdir()
     shutil.copytree(tiny_run.folder / "corpus", folder / "corpus")
+    shutil.copytree(tiny_run.bert, folder / "model")
     written: list[Any] = []
     monkeypatch.setattr(closing, "export", lambda *places, **named: written.append(named) or places[1])
     monkeypatch.setattr(closing.report, "write", lambda folders, **named: written.append((folders, named)))
     monkeypatch.setattr(closing, "WORDS", (1, 100))
-    asked = request.MakeRequest(("texts",), "out", title="Mine", language="en", licence="MIT")
-    facts = closing.close(asked, folder, tiny_run.bert, Clock(run.Run(folder)), 90)
+    asked = request.MakeRequest(("texts",), "out", 0.025, title="Mine", language="en", licence="MIT")
+    facts = closing.close(asked, Clock(run.Run(folder)))
     assert written == [
         {"name": "out", "title": "Mine", "language": "en", "licence": "MIT"},
         (["out"], {"out": "out/report.html", "title": "Mine"}),
@@ -412,7 +420,8 @@ def test_the_end_shows_scores_examples_and_commands(
 )
 def test_commands_to_try_next_are_those_that_the_model_can(purpose: str, can: Any, commands: list[str]) -> None:
     sentences = ["one two three four five", "six"]
-    lines = closing._next(SimpleNamespace(can=can), purpose, Path("out"), sentences, 9)  # type: ignore[arg-type]
+    asked = request.MakeRequest(("texts",), "out", purpose=purpose)  # type: ignore[arg-type]
+    lines = closing._next(SimpleNamespace(can=can), asked, sentences)  # type: ignore[arg-type]
     found = [line.split()[1] for line in lines if line.split()[0] == "ordsmed"]
     assert found == commands
     said = "\n".join(lines)

@@ -16,11 +16,12 @@ from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import threads
 from ordsmed.cli import main
+from ordsmed.maker import hours, more_hours, request, runner
 from ordsmed.maker import make as making
-from ordsmed.maker import more_hours, request
 from ordsmed.maker import plan as planning
 from ordsmed.maker.more_hours import LongerPlan
 from ordsmed.maker.request import MakeRequest
+from ordsmed.maker.runner import Clock, Stage
 
 PREPARED = ("corpus", "tokenizer", "data")
 
@@ -29,7 +30,7 @@ PREPARED = ("corpus", "tokenizer", "data")
 def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some seconds are enough here."""
     monkeypatch.setattr(request, "SHORTEST_HOURS", 0.0)
-    monkeypatch.setattr(planning, "CLOSING_SECONDS", 1.0)
+    monkeypatch.setattr(hours, "CLOSING_SECONDS", 1.0)
     monkeypatch.setattr(planning, "_speed", lambda device, count: 2e10)
     monkeypatch.setattr(planning, "TRIALS", 0)
     monkeypatch.chdir(tmp_path)
@@ -66,7 +67,7 @@ def test_more_hours_continue_what_had_too_few(
 ) -> None:
     """They stop behind the preparation, and the hours that the message names are enough."""
     with monkeypatch.context() as slow:
-        slow.setattr(making, "_left", lambda request, clock: 0.01)
+        slow.setattr(hours.Hours, "deadline", lambda *_: 0.01)
         with pytest.raises(RecipeError, match="too few") as error:
             making.make("texts", "out", hours=0.002, purpose=purpose)  # type: ignore[arg-type]
     assert "--anew" not in str(error.value)
@@ -87,24 +88,24 @@ def test_more_hours_continue_a_finished_model(capsys: pytest.CaptureFixture[str]
     assert "is finished" in make(capsys, 0.003)
     assert "is finished" in make(capsys, 0.004)
     assert steps() == first
-    hours = hours_from_now(30.0)
-    plan = making.rehearse(MakeRequest(("texts",), "out", hours))
+    enough = hours_from_now(30.0)
+    plan = runner.rehearse(making.MakeJob(MakeRequest(("texts",), "out", enough)))
     assert isinstance(plan, LongerPlan)
     assert json.loads(json.dumps(plan.facts()))["from_step"] == first[-1]
     assert steps() == first, "a dry run changes nothing"
-    said = make(capsys, hours)
+    said = make(capsys, enough)
     assert "one more phase of" in said
     assert "the finished model stays until" in said
     assert steps()[: len(first)] == first
     assert len(steps()) > len(first)
     assert made() == stood
     status = run.Run(Path("out")).status
-    assert (status["state"], status["request"]["hours"]) == ("done", hours)
-    again = hours + 0.0001
+    assert (status["state"], status["request"]["hours"]) == ("done", enough)
+    again = enough + 0.0001
     run.Run(Path("out")).set(seconds=again * 3600)  # on a fast machine some of the time is left
     with pytest.raises(RecipeError, match=r"^--hours: .* are too few: .* the same command with more hours continues"):
         making.make("texts", "out", hours=again)
-    assert "is finished" in make(capsys, hours)
+    assert "is finished" in make(capsys, enough)
 
 
 @pytest.mark.long
@@ -114,7 +115,7 @@ def test_a_search_engine_is_made_again_from_the_longer_model(capsys: pytest.Capt
     make(capsys, hours_from_now(60.0), "--for", "search", "--kind", "bert")
     after = made(("dense", "cross", "index", "corpus"))
     assert [new != old for new, old in zip(after, before, strict=True)] == [True, True, True, False]
-    assert not list(Path("out").glob(f"*{more_hours.ASIDE}"))
+    assert not list(Path("out").glob(f"*{runner.ASIDE}"))
     assert run.Run(Path("out")).status["state"] == "done"
 
 
@@ -149,15 +150,19 @@ def test_folders_that_are_replaced_are_set_aside_until_the_end(tmp_path: Path) -
     (tmp_path / "dense").mkdir()
     (tmp_path / "dense/old").touch()
     place.set(replaces=["dense", "cross", "index"])
-    for _ in range(2):  # a killed command does it once more
-        more_hours.set_aside(place, ("dense", "cross"))
+    dense, clock = tmp_path / "dense", Clock(place)
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        clock.run(Stage("dense", killed, [dense]))
     assert (tmp_path / "dense.before/old").exists()
-    assert place.status["replaces"] == ["index"]
-    (tmp_path / "dense").mkdir()
-    more_hours.set_aside(place, ("dense", "cross"))
-    assert (tmp_path / "dense").exists(), "what was made since stays"
-    more_hours.clear_aside(place)
-    assert not (tmp_path / "dense.before").exists()
+    assert place.status["replaces"] == ["cross", "index"]
+    clock.run(Stage("dense", dense.mkdir, [dense]))  # type: ignore[arg-type]
+    clock.run(Stage("dense", lambda: None, [dense]))
+    assert dense.exists(), "what was made since stays"
+    assert (tmp_path / "dense.before/old").exists()
 
 
 @pytest.mark.parametrize(("said", "cores", "count"), [("1", 4, 1), ("2,1", 4, 2), ("9", 4, 4), ("1", 1, 1)])
@@ -185,8 +190,8 @@ def test_threads_of_several_processes_are_those_of_all(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("purpose", ["fill", "search"])
 def test_the_hours_that_are_named_are_enough(hours: float, purpose: Any) -> None:
     asked = MakeRequest(("texts",), "out", 0.1, purpose)
-    enough = planning.hours_for(asked, hours * 3600)
-    left = enough * 3600 - planning.closing_seconds(MakeRequest(("texts",), "out", enough, purpose))
+    enough = asked.time.enough(hours * 3600)
+    left = enough * 3600 - MakeRequest(("texts",), "out", enough, purpose).time.after_training()
     assert hours * 3600 <= left <= 1.2 * hours * 3600 + 60
 
 
@@ -210,13 +215,13 @@ def test_the_plan_of_a_finished_model_says_what_stays_and_what_is_trained(
     asked, left = MakeRequest(("texts",), "out", 1.0, purpose), 2_400.0
     plan = more_hours.plan_more(asked, place, 3_600 - left)
     assert isinstance(plan, LongerPlan)
-    ending = planning.closing_seconds(asked, left if state == "done" else 0.0)
-    assert plan.seconds == pytest.approx(left - ending)
+    ending = asked.time.after_training(left if state == "done" else 0.0)
+    assert plan.training == pytest.approx(left - ending)
     facts, tokens = plan.facts(), run.Run(Path("out/data")).status["train"]["tokens"]
     read = [phase["steps"] * phase["batch"] * phase["length"] for phase in facts["phases"]]
     assert (facts["from_step"], facts["finished"], len(read), read[0]) == (12, True, 3, 8 * 4 * 32)
     assert facts["passes"] == plan.passes == pytest.approx(sum(read) / tokens)
-    assert (facts["seconds"], facts["used"], facts["training"]) == (3_600.0, 1_200.0, plan.seconds)
+    assert (facts["seconds"], facts["used"], facts["training"]) == (3_600.0, 1_200.0, plan.training)
     screen = "\n".join(plan.lines())
     loss = run.Run(Path("out/model")).status["validation"]
     assert f"kept       {more_hours.KEPT}; the model continues from step 12, validation loss {loss:.3f}" in screen
@@ -227,9 +232,9 @@ def test_the_plan_of_a_finished_model_says_what_stays_and_what_is_trained(
     assert "over so little text teach little" in screen
     few = replace(plan, passes=plan.max_passes, extension=replace(plan.extension, finished=False))
     assert few._notes() == []
-    plan.write(place)
+    facts = plan.write(place)
     again = [*more_hours.LEARNED_FROM_PAIRS, *more_hours.BUILT] if purpose == "search" else None
-    assert place.status.get("replaces") == again
+    assert facts["replaces"] == again
     assert run.Run(Path("out/model")).status["state"] == "stopped"
 
 

@@ -132,7 +132,7 @@ def test_training_gets_the_time_that_nothing_else_needs(
     for used in (0.0, 3_600.0, 30_000.0, 50_000.0):
         with pytest.raises(Reached):
             planning.plan(asked, used=used)
-    left = 36_000 - planning.closing_seconds(asked)
+    left = 36_000 - asked.time.after_training()
     assert seconds == pytest.approx([left, left - 3_600, max(left - 30_000, 3_600), 3_600], abs=60)
 
 
@@ -204,7 +204,7 @@ def test_few_documents_are_cut_so_that_some_is_held_out(tmp_path: Path, monkeypa
         ({"hours": 0.001}, "--hours: found 0.001; wanted 0.02"),
         ({"hours": 10_000.0}, "--hours: found 10000; wanted"),
         ({"kind": "t5"}, "--kind: found t5; wanted one of modern bert"),
-        ({"kind": "gpt2", "purpose": "fill"}, "--kind: gpt2 beside --for fill; wanted one of .*; gpt2 is for write"),
+        ({"kind": "gpt2", "purpose": "fill"}, "--kind: gpt2 with --for fill; wanted one of .*; gpt2 is for write"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], complaint: str) -> None:

@@ -13,7 +13,8 @@ import pytest
 from kit.language_models import WORDS, hub_folder
 from ordsmed.base.run import Run
 from ordsmed.maker import search
-from ordsmed.maker.session import Clock
+from ordsmed.maker.request import MakeRequest
+from ordsmed.maker.runner import Clock
 from ordsmed.use.index.choice import SearchChoice
 
 
@@ -92,7 +93,8 @@ def test_the_end_leaves_an_index_folders_for_others_and_a_page(
         (folder / name).mkdir()
     if count:
         (folder / "pairs/test.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs(count)))
-    Run(folder).set(request={"title": "Mine", "licence": "MIT"})
+    asked = MakeRequest(("texts",), "out", title="Mine", licence="MIT")
+    Run(folder).set(state="running")
     Run(folder / "model").set(validation=2.0, unigram=4.0)
     measured = {"before reranking": 1.0, "reranked": 2.0} if reranked else {}
     choice = SearchChoice(0.5, top=9 if reranked else 0, questions=3, scores={"both": 1.0, **measured})
@@ -105,7 +107,7 @@ def test_the_end_leaves_an_index_folders_for_others_and_a_page(
     monkeypatch.setattr(search, "hit_lines", lambda asked, hits, *_: [f"hits of {asked}"])
     monkeypatch.setattr(search, "export", lambda model, out, **named: done.update({out.name: (model, named)}) or out)
     monkeypatch.setattr(search.report, "write", lambda folders, out: done.update(report=out))
-    facts = search.close(folder, Clock(Run(folder)))
+    facts = search.close(asked, Clock(Run(folder)))
     weight = 0.5 if count else SearchChoice().weight
     assert done["index"] == (folder / "dense", folder / "index", weight)
     assert done.get("reranker") == ((folder / "cross", choice) if reranked else None)

@@ -139,7 +139,7 @@ def test_operations_are_three_times_those_forward_with_the_head_where_it_scores(
         ({"budgets": (0.0,)}, "--budget: found 0; wanted numbers above 0"),
         ({"budgets": (1.0, 1.0)}, "--budget: found the same number twice"),
         ({"kind": "mask"}, "--kind: found mask; wanted one of masked, causal; .*masked"),
-        ({"kind": "masked", "recipe": "masked.toml"}, "--recipe: found beside --kind masked"),
+        ({"kind": "masked", "recipe": "masked.toml"}, "--recipe: found with --kind masked"),
         ({"blimp": "none"}, "--blimp: none does not exist"),
         ({"seeds": (1, 1)}, "--seeds: found 1, 1; wanted different numbers, 0 or more"),
         ({"seeds": (-1,)}, "--seeds: found -1; wanted different numbers"),
@@ -286,7 +286,7 @@ def test_one_command_leaves_an_entry(kind: str, capsys: pytest.CaptureFixture[st
     assert {path: path.stat().st_mtime_ns for path in weights} == weights
     with pytest.raises(SystemExit):
         main([*words, "phase.learning_rate=1e-3"])
-    assert "was begun with changes []; found ['phase.learning_rate=1e-3']" in capsys.readouterr()[1]
+    assert "was begun with changes none; found phase.learning_rate=1e-3" in capsys.readouterr()[1]
 
 
 RUN = {"seed": 1, "steps": 40, "weights": "aa", "scores": {"bits_per_byte": 2.0, "blimp": 60.0}}

@@ -155,7 +155,7 @@ def test_a_corpus_stands_alone(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="not finished"):
         texts.input_texts([str(corpus)])
     (tmp_path / "a.txt").write_text(prose(5))
-    with pytest.raises(RecipeError, match="beside other texts"):
+    with pytest.raises(RecipeError, match="named with other texts"):
         texts.input_texts([str(corpus), str(tmp_path / "a.txt")])
 
 
@@ -233,7 +233,7 @@ def test_it_is_said_how_to_have_the_language_told(tmp_path: Path, monkeypatch: p
     survey = texts.survey(found)
     assert survey.language == ""
     [line] = texts.lines(found, survey)
-    assert line.endswith("words; the language is not told: `pip install 'ordsmed[corpora]'`")
+    assert line.endswith("words; language unknown: `pip install 'ordsmed[corpora]'` detects it")
 
 
 def test_what_is_made_inside_the_texts_is_not_read(tmp_path: Path) -> None:

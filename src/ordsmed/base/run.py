@@ -362,8 +362,12 @@ def title(name: str) -> str:
     return Path(name).stem if Path(name).is_file() else name.replace("/", "-")
 
 
-def output_folder(recipe: Recipe, title: str) -> Path:
-    folder = Path(recipe.out or f"work/{recipe.verb}/{title}")
+def place(recipe: Recipe, title: str) -> Path:
+    return check_out(Path(recipe.out or f"work/{recipe.verb}/{title}"))
+
+
+def check_out(folder: Path) -> Path:
+    """Return the folder; raise if it is a file, or has no name."""
     if folder.exists() and not folder.is_dir():
         raise RecipeError("out", f"found {folder}, a file", "a folder", "name another")
     files.with_name(folder)

@@ -18,7 +18,7 @@ from ordsmed.base.screen import command, command_lines
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.learn.score.metrics import below
 from ordsmed.maker.request import MakeRequest
-from ordsmed.maker.session import Clock
+from ordsmed.maker.runner import Clock
 from ordsmed.tell.report import report
 from ordsmed.use.embed import Embedded
 from ordsmed.weights.export import export
@@ -30,8 +30,9 @@ SCORED_WORDS = 2_000  # words of held-out text to score; the probe runs the netw
 SENTENCES = 400  # sentences among which neighbors are searched
 
 
-def close(request: MakeRequest, folder: Path, trained: Path, clock: Clock, deadline: int) -> dict[str, Any]:
+def close(request: MakeRequest, clock: Clock) -> dict[str, Any]:
     """Write examples, scores, the export and the page; return the facts for the status, with `lines` to print."""
+    folder, trained = Path(request.out), Path(request.out) / "model"
     purpose, model = request.purpose, open_model(trained, device="cpu")
     corpus = corpus_of(folder)
     status = Run(trained).status
@@ -53,7 +54,7 @@ def close(request: MakeRequest, folder: Path, trained: Path, clock: Clock, deadl
     lines += [
         f"{exported}: for Hugging Face's transformers; {folder / 'report.html'}: the page",
         f"all of it took {duration(clock.used)}; try next:",
-        *_next(model, purpose, folder, sentences, deadline),
+        *_next(model, request, sentences),
     ]
     return {**facts, "lines": lines}
 
@@ -161,7 +162,8 @@ def _scored(model: OpenModel, folder: Path, sentences: list[str], facts: dict[st
     return [f"{title} on {words:,} held-out words: {scores[probe]:,.1f} a token, {scores[bits]:.2f} bits a byte"]
 
 
-def _next(model: OpenModel, purpose: str, folder: Path, sentences: list[str], deadline: int) -> list[str]:
+def _next(model: OpenModel, request: MakeRequest, sentences: list[str]) -> list[str]:
+    folder, purpose, deadline = Path(request.out), request.purpose, f"{request.time.seconds:.0f}s"
     words = (sentences or ["..."])[0].split()
     rows = []
     if "fill" in model.can:
@@ -171,6 +173,6 @@ def _next(model: OpenModel, purpose: str, folder: Path, sentences: list[str], de
     if purpose == "embed":
         vectors = command("embed", folder, folder / "held-out.txt", folder / "vectors.npz", "--of", "sentences")
         rows += [("vectors of sentences", vectors)]
-    longer = command("pretrain", folder / "model.toml", f"out={folder / 'longer'}", "--deadline", f"{deadline}s")
+    longer = command("pretrain", folder / "model.toml", f"out={folder / 'longer'}", "--deadline", deadline)
     rows += [("its stages, steps, loss", command("show", folder)), ("train by the recipe, once you changed it", longer)]
     return [line for title, words in rows for line in command_lines(f"  {title}", words)]

@@ -68,7 +68,7 @@ def fresh(request: MakeRequest, scope: Scope) -> Learning:
     """Return a new network that is as large as time and text allow."""
     family, vocabulary = networks.families()[request.family], scope.vocabulary
     objective = {**family.objective, **(family.of_many if vocabulary >= networks.MANY else {})}
-    length = family.length or _length(request.hours)
+    length = family.length or request.time.row_length
     ladder = networks.network_sizes(family, vocabulary, length)
     operations = scope.speed * scope.seconds
     network = networks.best(ladder, operations, scope.unique, family.passes)
@@ -141,7 +141,3 @@ def _fits(tokenizer: Tokenizer, inputs: InputTexts) -> tuple[bool, str]:
     bytes_a_piece = len(text.encode()) / max(len(ids), 1)
     fits = unknown <= MOST_UNKNOWN and bytes_a_piece >= LEAST_BYTES
     return fits, f"{bytes_a_piece:.2f} bytes a piece, {unknown:.1%} unknown"
-
-
-def _length(hours: float) -> int:
-    return 64 if hours < 2 else 128 if hours < 24 else 256

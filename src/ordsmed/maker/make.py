@@ -8,8 +8,8 @@ OUT/ corpus.toml tokenizer.toml data.toml model.toml     the plan, as recipes; e
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +17,19 @@ from ordsmed.api import training
 from ordsmed.api.model import OpenModel
 from ordsmed.api.model import open as open_model
 from ordsmed.base import files, run
-from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
-from ordsmed.base.say import duration, say
 from ordsmed.base.screen import command, command_lines
-from ordsmed.base.stages import resume_command
-from ordsmed.corpus.pipeline import Corpus
-from ordsmed.data.encode import Encoding
-from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.maker import more_hours, search
+from ordsmed.base.stages import FLAGS, continuing
+from ordsmed.maker import more_hours, runner, search
 from ordsmed.maker import plan as planning
 from ordsmed.maker.closing import close
-from ordsmed.maker.more_hours import LongerPlan, RestartedPlan
-from ordsmed.maker.plan import MakePlan
-from ordsmed.maker.recipes import write
+from ordsmed.maker.recipes import recipe_stages
 from ordsmed.maker.request import SEARCH, MakeRequest, Purpose
-from ordsmed.maker.session import Clock, NamedFolder, timed
+from ordsmed.maker.runner import Clock, JobPlan, Stage, StagedJob
 from ordsmed.train import checkpoint
 from ordsmed.train.fitting import TooShort
-
-VERB = "make"
 
 
 @dataclass(frozen=True)
@@ -100,143 +91,64 @@ def make(
 
 def perform(request: MakeRequest, *, anew: bool = False, began: float | None = None) -> MadeModel:
     """Do all stages, or continue where they stopped; time counts from `began`, the start of this process."""
-    folder = Path(request.out)
-    run.output_folder(NamedFolder(request.out, VERB), folder.name)
-    with run.locked(folder):
-        run_folder = Run(folder)
-        _check(run_folder, request, anew=anew)
-        longer = not anew and more_hours.is_longer(run_folder, request)
-        if run_folder.status and not anew:
-            if run_folder.status["state"] == "done" and not longer:
-                say(
-                    f"{folder}: is finished, with --hours {run_folder.status['request']['hours']:g}; "
-                    "more hours continue it"
-                )
-                return MadeModel(folder)
-        elif anew and folder.is_dir():
-            files.set_aside(folder)
-        with timed(run_folder, began) as clock:
-            if longer:
-                _extend(request, run_folder, clock)
-            if not run_folder.status.get("planned"):
-                say(f"looking at {' '.join(request.texts)}")
-                plan = planning.plan(request)
-                with files.survive_disk(folder):
-                    folder.mkdir(parents=True, exist_ok=True)
-                run_folder.set(
-                    verb=VERB, state="running", request=asdict(request), stood_in=str(Path.cwd()), folder=str(folder)
-                )
-                for line in ["plan:", *plan.lines()]:
-                    say(line)
-                paths = write(plan.recipes, folder)
-                say(f"{' '.join(path.name for path in paths)} in {folder}: the plan as recipes, to look at or change")
-                written = {path.stem: files.checksum(path) for path in paths}
-                run_folder.set(planned={"seconds": plan.seconds, "lines": plan.lines()}, written=written)
-            _perform(request, run_folder, clock)
-    return MadeModel(folder)
+    runner.perform(MakeJob(request), anew=anew, began=began)
+    return MadeModel(Path(request.out))
 
 
-def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan | LongerPlan | RestartedPlan:
-    """Return the plan alone; nothing is written, and the same requests are refused."""
-    path = Run(Path(request.out))
-    _check(path, request, anew=anew)
-    if not anew and more_hours.is_longer(path, request):
-        return more_hours.plan_more(request, path, Clock(path).used)
-    return planning.plan(request)
+class MakeJob(StagedJob):
+    """The stages of `make`, and what may change when it is continued."""
 
+    request: MakeRequest
+    changeable = ("devices", "site")
 
-def _extend(request: MakeRequest, run_folder: Run, clock: Clock) -> None:
-    plan = more_hours.plan_more(request, run_folder, clock.used)
-    for line in ["plan:", *plan.lines()]:
-        say(line)
-    plan.write(run_folder)
-    planned = {"seconds": request.hours * 3600, "lines": plan.lines()}
-    run_folder.set(state="running", request=asdict(request), planned=planned)
+    def plan(self, status: Mapping[str, Any], used: float) -> JobPlan | None:
+        if not status.get("planned"):
+            return planning.plan(self.request)
+        if self._has_more_hours(status):
+            return more_hours.plan_more(self.request, Run(self.folder), used)
+        return None
 
+    def _has_more_hours(self, status: Mapping[str, Any]) -> bool:
+        return bool(status.get("planned")) and self.request.hours > status["request"]["hours"]
 
-def _check(run_folder: Run, request: MakeRequest, *, anew: bool) -> None:
-    """Raise for a folder of something else, even with `anew`, and for another request in a folder of `make`."""
-    run_folder.check_place()
-    if not run_folder.status:
-        return
-    if run_folder.status.get("verb") != VERB:
-        raise RecipeError(
-            run_folder.path,
-            f"is a folder of `{run_folder.status.get('verb')}`",
-            "a new or empty folder",
-            "name another OUT",
-        )
-    if anew:
-        return
-    usual = {field.name: field.default for field in fields(MakeRequest)}  # for folders from before a field was added
-    before = usual | run_folder.status["request"]
-    now = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()}
-    fewer = now["hours"] < before["hours"] and run_folder.status["state"] != "done"
-    may_change = ("devices", "site", *(() if fewer else ("hours",)))
-    if changed := [key for key in now if key not in may_change and before.get(key) != now[key]]:
-        names = {"purpose": "--for", "kind": "--kind", "start": "--from", "hours": "--hours", "texts": "TEXTS"}
-        key = changed[0]
+    def finished(self, status: Mapping[str, Any]) -> str:
+        if status.get("state") != "done" or self._has_more_hours(status):
+            return ""
+        return f"is finished, with --hours {status['request']['hours']:g}; more hours continue it"
+
+    def mismatch(self, key: str, before: str, now: str, status: Mapping[str, Any]) -> RecipeError | None:
         if key in ("title", "language", "licence"):
-            words = (
-                "export",
-                run_folder.path / "model",
-                run_folder.path / "hugging-face",
-                f"--{key}",
-                now[key],
-                "--anew",
-            )
-            remedy = f"once it is made, `{command(*words)}` writes the card again"
-            raise RecipeError(f"--{key}", f"{run_folder.path} was begun with another one", "the same command", remedy)
-        problem = f"was begun with {names.get(key, key)} {_in_words(before.get(key))}; found {_in_words(now[key])}"
-        again = "the same or more hours continue it, or name another OUT"
-        remedy = again if key == "hours" else "name another OUT, or add --anew: it moves this folder aside"
-        raise RecipeError(run_folder.path, problem, "", remedy)
+            folders = self.folder / "model", self.folder / "hugging-face"
+            again = command("export", *folders, f"--{key}", now, "--anew")
+            remedy = f"once it is made, `{again}` writes the card again"
+            return RecipeError(f"--{key}", f"{self.folder} was begun with another one", "the same command", remedy)
+        if key == "hours":
+            if status["state"] == "done" or float(now) > float(before):
+                return None
+            remedy = "the same or more hours continue it, or name another OUT"
+            return RecipeError(self.folder, f"was begun with --hours {before}; found {now}", "", remedy)
+        return super().mismatch(FLAGS.get(key, "TEXTS" if key == "texts" else f"--{key}"), before, now, status)
 
+    def resume_lines(self) -> list[str]:
+        return command_lines(f"{self.folder}: resume all of it with", continuing(self.folder))
 
-def _in_words(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    def stages(self, clock: Clock) -> Iterator[Stage]:
+        folder, request = self.folder, self.request
+        yield from recipe_stages(folder)
+        yield Stage("model", lambda: self._train(clock), [folder / "model"])
+        if request.purpose == SEARCH:
+            yield from search.stages(request, clock)
+        else:
+            yield Stage("results", lambda: close(request, clock), [folder / "hugging-face"])
 
-
-def _perform(request: MakeRequest, run_folder: Run, clock: Clock) -> None:
-    folder, seconds = run_folder.path, request.hours * 3600
-    stages = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
-    for name, recipe in stages:
-        if (folder / f"{name}.toml").exists():
-            clock.stage(name)
-            run.obtain(recipe, str(folder / f"{name}.toml"))
-    clock.stage("model")
-    begun = bool(checkpoint.steps(folder / "model/checkpoints"))
-    if not begun and kind_of_folder(folder / "model") is FolderKind.PRETRAINING:
-        run.clear(folder / "model")  # nothing was trained: start again in the time that is left now
-    deadline = None if begun else _left(request, clock)  # a resumed run keeps its deadline
-    try:
-        trained = training.pretrain(
-            str(folder / "model.toml"), deadline=deadline, devices=request.devices, site=request.site
-        )
-    except Stopped:
-        say("\n".join(command_lines(f"{folder}: all of it goes on with", resume_command(folder))))
-        raise
-    except TooShort as error:
-        raise more_hours.too_short(request, clock.used, error.seconds) from None
-    if request.purpose == SEARCH:
-        clock.stage("pairs")
-        search.write_training_pairs(folder)
-        more_hours.set_aside(run_folder, more_hours.LEARNED_FROM_PAIRS)
-        search.train(folder, clock, seconds, request.devices)
-    clock.stage("what came of it")
-    if request.purpose == SEARCH:
-        more_hours.set_aside(run_folder, more_hours.BUILT)
-        results = search.close(folder, clock)
-    else:
-        results = close(request, folder, trained.folder, clock, round(seconds))
-    run_folder.set(state="done", **results)
-    more_hours.clear_aside(run_folder)
-
-
-def _left(request: MakeRequest, clock: Clock) -> float:
-    seconds = request.hours * 3600
-    least = planning.LEAST * seconds
-    left = seconds - clock.used - planning.closing_seconds(request)
-    if left < least:
-        say(f"preparing took longer than planned: training gets {duration(least)} all the same")
-    return max(left, least)
+    def _train(self, clock: Clock) -> None:
+        model, hours = self.folder / "model", self.request.time
+        begun = bool(checkpoint.steps(model / "checkpoints"))
+        if not begun and kind_of_folder(model) is FolderKind.PRETRAINING:
+            run.clear(model)  # nothing was trained: start again in the time that is left now
+        deadline = None if begun else hours.deadline(clock.used)  # a resumed run keeps its deadline
+        devices, site = self.request.devices, self.request.site
+        try:
+            training.pretrain(f"{model}.toml", deadline=deadline, devices=devices, site=site)
+        except TooShort as error:
+            raise hours.too_few(clock.used, error.seconds) from None

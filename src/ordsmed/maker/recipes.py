@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from ordsmed.base import files, menu, settings
+from ordsmed.base import files, menu, run, settings
 from ordsmed.corpus.folder import parts
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.data.encode import Encoding
+from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.maker.learning import Learning, Scope
 from ordsmed.maker.networks import SMALLEST_STEP, Table
 from ordsmed.maker.request import SEARCH, MakeRequest
+from ordsmed.maker.runner import Stage
 from ordsmed.maker.texts import InputTexts, TextSurvey
 
 ABOVE = 1.5  # multiple of the steps expected to fit: a run with a deadline may train fewer, never more
@@ -44,6 +50,17 @@ def recipes_of(
     if request.purpose == SEARCH:
         recipes |= _of_search(out, learning, scope, held_out=not inputs.corpus or _is_held_out(Path(inputs.corpus)))
     return recipes
+
+
+def recipe_stages(folder: Path) -> Iterator[Stage]:
+    """Yield the stages up to token ids that have a recipe in the folder; each checks the inputs of its own folder."""
+
+    def obtain(name: str, recipe: type[Corpus | TokenizerTraining | Encoding]) -> None:
+        run.obtain(recipe, str(folder / f"{name}.toml"))
+
+    for name, recipe in (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding)):
+        if (folder / f"{name}.toml").exists():
+            yield Stage(name, partial(obtain, name, recipe), [folder / name])
 
 
 def _is_held_out(corpus: Path) -> bool:

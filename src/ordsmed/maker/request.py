@@ -12,6 +12,7 @@ from ordsmed.base.errors import RecipeError, meant
 from ordsmed.base.say import duration
 from ordsmed.base.screen import command
 from ordsmed.maker import networks
+from ordsmed.maker.hours import Hours
 from ordsmed.text.language import check_code
 
 Purpose = Literal["", "fill", "write", "embed", "both", "search"]
@@ -30,23 +31,23 @@ class MakeRequest:
     out: str
     "a new folder"
     hours: float = 1.0
-    "in which all is done"
+    "time for everything"
     purpose: Purpose = ""
-    "fill, write, embed, both or search; empty: what the kind is for, else to fill gaps"
+    "fill, write, embed, both or search; empty: the purpose of the kind, or else fill"
     kind: str = ""
-    "of network; empty: the usual one for the purpose"
+    "kind of network; empty: the usual one for the purpose"
     start: str = ""
-    "a model to go on from"
+    "a model to continue training"
     devices: int = 0
-    "processes, one a GPU (or share of the CPU)"
+    "number of processes, one per GPU (or share of the CPU)"
     site: str = ""
-    "a machine's layout"
+    "name of a site, whose layout is used"
     title: str = ""
-    "of the texts, for the model card and the page; left out: the name of their folder"
+    "title of the texts, for the model card and the page; empty: the name of their folder"
     language: str = ""
-    "of the texts, for the model card: en, nb, ...; left out: as found, where that is certain"
+    "language of the texts, for the model card: en, nb, ...; empty: the detected one, if it is certain"
     licence: str = ""
-    "of the texts and the model, for the model card"
+    "licence of the texts and the model, for the model card"
 
     def __post_init__(self) -> None:
         if not self.texts:
@@ -62,10 +63,16 @@ class MakeRequest:
         if self.kind and self.purpose not in known[self.kind].purposes:
             wanted = f"one of {' '.join(name for name, family in known.items() if self.purpose in family.purposes)}"
             remedy = f"{self.kind} is for {' or '.join(known[self.kind].purposes)}"
-            raise RecipeError("--kind", f"{self.kind} beside --for {self.purpose}", wanted, remedy)
+            raise RecipeError("--kind", f"{self.kind} with --for {self.purpose}", wanted, remedy)
         check_code("--language", self.language)
         if self.kind and self.start:
-            raise RecipeError("--kind", f"{self.kind} beside --from", "one of them", "a model goes on as what it is")
+            raise RecipeError(
+                "--kind", f"{self.kind} with --from", "one of them", "a model that is continued keeps its kind"
+            )
+
+    @property
+    def time(self) -> Hours:
+        return Hours(self.hours, search=self.purpose == SEARCH)
 
     @property
     def texts_title(self) -> str:

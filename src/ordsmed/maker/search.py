@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -27,7 +28,8 @@ from ordsmed.corpus.folder import parts
 from ordsmed.corpus.pairs import Pairing, write_pairs
 from ordsmed.learn.score.ranking import MEASURES, measures
 from ordsmed.maker.closing import against_guessing, corpus_of
-from ordsmed.maker.session import Clock
+from ordsmed.maker.request import MakeRequest
+from ordsmed.maker.runner import Clock, Stage
 from ordsmed.tell.report import report
 from ordsmed.train.meters import read as read_metrics
 from ordsmed.use.index.choice import Rescoring, SearchChoice, SearchTrial
@@ -52,8 +54,7 @@ BY = {  # kind of search, and whether the cross-encoder reranks
 ASKED = 8  # preferred words of an example question
 SHOWN, HITS = 3, 2  # example questions, and passages shown for each
 SURE, LEAST = 0.6, 0.2  # share of the time for epochs, without starts and checks; least epochs
-# share of the training time for dense vectors (the cross-encoder has the rest); least seconds for test, index, exports
-DENSE, ENDING = 0.6, 20.0
+DENSE = 0.6  # share of the training time for dense vectors; the cross-encoder has the rest
 
 
 def write_training_pairs(folder: Path) -> None:
@@ -74,25 +75,37 @@ def write_training_pairs(folder: Path) -> None:
             files.write_text(path, "".join(islice(file, MINED_FROM)))
 
 
-def read_pairs(path: Path, most: int) -> list[Pair]:
-    with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in islice(file, most)]
+def read_pairs(folder: Path, *names: str, most: int) -> list[Pair]:
+    """Return at most `most` pairs of each of these files, if it exists."""
+    pairs = list[Pair]()
+    for name in names:
+        if (path := folder / f"pairs/{name}.jsonl").exists():
+            with path.open(encoding="utf-8") as file:
+                pairs += map(json.loads, islice(file, most))
+    return pairs
 
 
-def train(folder: Path, clock: Clock, seconds: float, devices: int) -> None:
-    """Train dense vectors, then the cross-encoder, each in its share of the time left."""
-    left = max(seconds - clock.used - max(ENDING, 0.2 * seconds), 0.1 * seconds)
+def stages(request: MakeRequest, clock: Clock) -> Iterator[Stage]:
+    """Yield the stages that build a search engine from the trained language model."""
+    folder = Path(request.out)
+    yield Stage("pairs", partial(write_training_pairs, folder), [folder / "pairs"])
+    left = request.time.pair_training(clock.used)
     for name, share in (("dense", DENSE), ("cross", 1 - DENSE)):
-        say(f"== {name} (after {duration(clock.used)})")
-        if Run(folder / name).status:
-            training.finetune(str(folder / name), devices=devices)  # resume with the same settings
-            continue
-        recipe, words = settings.read(folder / f"{name}.toml"), list[str]()
-        epochs = SURE * share * left / _epoch_seconds(folder, name, recipe["task"])
-        if epochs < recipe["epochs"]:
-            words = [f"epochs={max(epochs, LEAST):.2g}"]
-            say(f"{name}: {words[0]}, by the time that is left and the speed of the language model")
-        training.finetune(str(folder / f"{name}.toml"), overrides=words, devices=devices)
+        yield Stage(name, partial(train, folder, name, share * left, request.devices), [folder / name])
+    yield Stage("results", partial(close, request, clock), [folder / "test", folder / "index"])
+
+
+def train(folder: Path, name: str, seconds: float, devices: int) -> None:
+    """Train dense vectors or the cross-encoder, with as many epochs as fit into the seconds."""
+    if Run(folder / name).status:
+        training.finetune(str(folder / name), devices=devices)  # resume with the same settings
+        return
+    recipe, words = settings.read(folder / f"{name}.toml"), list[str]()
+    epochs = SURE * seconds / _epoch_seconds(folder, name, recipe["task"])
+    if epochs < recipe["epochs"]:
+        words = [f"epochs={max(epochs, LEAST):.2g}"]
+        say(f"{name}: {words[0]}, by the time that is left and the speed of the language model")
+    training.finetune(str(folder / f"{name}.toml"), overrides=words, devices=devices)
 
 
 def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
@@ -103,7 +116,7 @@ def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
         if "tokens_per_second" in line
     ]
     per_byte = Run(folder / "data").status["train"]["tokens"] / Run(corpus_of(folder)).status["train"]["bytes"]
-    pairs = read_pairs(folder / ("pairs/cross.jsonl" if name == "cross" else "pairs/train.jsonl"), MINED_FROM)
+    pairs = read_pairs(folder, "cross" if name == "cross" else "train", most=MINED_FROM)
     sizes = [[per_byte * len(pair[side].encode()) for side in ("anchor", "positive")] for pair in pairs]
     read = sum(sum(min(length, side) for side in size) for size in sizes)
     if name == "cross":
@@ -111,12 +124,13 @@ def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
     return read / max(median(speeds[-50:]), 1e-9) if speeds else 1e-9
 
 
-def close(folder: Path, clock: Clock) -> dict[str, Any]:
+def close(request: MakeRequest, clock: Clock) -> dict[str, Any]:
     """Test the search, build the index, exports and page; return the facts for the status, with `lines` to print."""
+    folder = Path(request.out)
     model = Run(folder / "model").status
     facts: dict[str, Any] = {name: model.get(name) for name in ("validation", "unigram", "verdict")}
     lines = against_guessing(facts)
-    pairs, dev = (_held_out(folder, name) for name in ("test", "dev"))
+    pairs, dev = (read_pairs(folder, name, most=TESTED) for name in ("test", "dev"))
     choice = SearchChoice()
     if pairs:
         facts["search"], choice = _tested(folder, pairs, dev, searching.reranker(folder / "cross"))
@@ -133,13 +147,12 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
         hits = index.search(pair["anchor"], HITS)
         facts.setdefault("examples", []).extend(f"  {line}" for line in hit_lines(pair["anchor"], hits, HITS, index))
     lines += [f"hits in all texts, by {_way(choice)}:", *facts.get("examples", [])]
-    titled, request = folder.resolve().name, Run(folder).status.get("request", {})
-    about = {key: request.get(key, "") for key in ("title", "language", "licence")}  # for the model cards
+    card: dict[str, Any] = {"title": request.title, "language": request.language, "licence": request.licence}
     for run, out, whose in (
         ("dense", "sentence-transformers", "SentenceTransformer"),
         ("cross", "cross-encoder", "CrossEncoder"),
     ):
-        path = export(folder / run, folder / out, to="sentence_transformers", name=titled, **about)
+        path = export(folder / run, folder / out, to="sentence_transformers", name=folder.resolve().name, **card)
         lines.append(f"{path}: for {whose} of sentence-transformers")
     Run(folder).set(**facts)
     report.write([str(folder)], out=str(folder / "report.html"))
@@ -159,7 +172,9 @@ def _tested(
 
     Passages of all splits are searched.
     """
-    passages = list(dict.fromkeys(pair["positive"] for pair in [*pairs, *dev, *_others(folder)]))[:AMONG]
+    passages = list(
+        dict.fromkeys(pair["positive"] for pair in [*pairs, *dev, *read_pairs(folder, "dev", "train", most=AMONG)])
+    )[:AMONG]
     path = folder / "test/passages.jsonl"
     files_of = ({"_id": str(number), "text": text} for number, text in enumerate(passages))
     shutil.rmtree(path.parent, ignore_errors=True)  # from an earlier, interrupted call
@@ -205,17 +220,6 @@ def _verdict(scores: dict[str, dict[str, float]], choice: SearchChoice, count: i
     if not choice.weight and not choice.top:
         return f"the index is searched by words (BM25): {CHOSEN_BY} {words:.1f} on {questions}"
     return f"the index is searched by {_way(choice)}: {CHOSEN_BY} {used:.1f} on {questions}, words alone {words:.1f}"
-
-
-def _held_out(folder: Path, name: str) -> list[Pair]:
-    path = folder / f"pairs/{name}.jsonl"
-    return read_pairs(path, TESTED) if path.exists() else []
-
-
-def _others(folder: Path) -> Iterator[Pair]:
-    for name in ("dev", "train"):
-        if (path := folder / f"pairs/{name}.jsonl").exists():
-            yield from read_pairs(path, AMONG)
 
 
 def _measured(

@@ -28,7 +28,7 @@ from ordsmed.base.say import many, size
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.sources import is_refined
-from ordsmed.maker.session import cpu_seconds
+from ordsmed.maker.runner import cpu_seconds
 from ordsmed.text import encodings, language, read
 from ordsmed.text.markup import line_wrapping, pdf
 from ordsmed.text.source import Piece
@@ -39,30 +39,18 @@ SECONDS = 6.0  # seconds for the sample
 LOOKED_AT = 2_000  # files that are opened to find their kind; later files go by their suffix, if known
 LISTED = 50  # files that a recipe names one by one; more are named by patterns if possible
 PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
-BY_SUFFIX = {
-    "epub": "books",
-    "html": "web",
-    "htm": "web",
-    "xhtml": "web",
-    "warc": "web",
-    "wet": "web",
-    "jsonl": "jsonl",
-    "ndjson": "jsonl",
-    "json": "jsonl",
-    "csv": "csv",
-    "tsv": "csv",
-    "parquet": "parquet",
-    "arrow": "parquet",
+SUFFIXES = {  # of files, by the source that reads them; others are plain text
+    "books": "epub",
+    "web": "html htm xhtml warc wet",
+    "jsonl": "jsonl ndjson json",
+    "csv": "csv tsv",
+    "parquet": "parquet arrow",
     "conllu": "conllu",
-    "tar": "tar",
-    "tgz": "tar",
-    "zip": "tar",
-    "xml": "wikipedia",
-    "docx": "office",
-    "docm": "office",
-    "odt": "office",
-    "pdf": "office",
+    "tar": "tar tgz zip",
+    "wikipedia": "xml",
+    "office": "docx docm odt pdf",
 }
+BY_SUFFIX = {suffix: kind for kind, suffixes in SUFFIXES.items() for suffix in suffixes.split()}
 WHOLE = {  # sources that check by themselves which files they can read
     "books": {"broken": "skip", "errors": "replace"},
     "web": {},
@@ -160,9 +148,9 @@ def input_texts(names: Sequence[str], out: str = "") -> InputTexts:
 
 def _corpus(names: Sequence[str]) -> InputTexts:
     if len(names) > 1:
-        raise RecipeError(names[0], "is a corpus, beside other texts", "one corpus, or texts alone")
+        raise RecipeError(names[0], "is a corpus, named with other texts", "one corpus, or texts alone")
     if Run(Path(names[0])).status.get("state") != "done":
-        remedy = "the command that made it goes on"
+        remedy = "run the command that started it again"
         raise RecipeError(names[0], "is a corpus that is not finished", "a finished one", remedy)
     return InputTexts((), 0, read.size(read.files(names[0])), corpus=names[0])
 
@@ -496,7 +484,7 @@ def lines(texts: InputTexts, of: TextSurvey) -> list[str]:
     most = {code.replace(language.UNKNOWN, "unknown"): share for code, share in islice(of.languages.items(), 5)}
     written = ", ".join(f"{code} {share:.0%}" for code, share in most.items() if share >= 0.005)
     if not written and texts.files:
-        written = "the language is not told: `pip install 'ordsmed[corpora]'`"
+        written = "language unknown: `pip install 'ordsmed[corpora]'` detects it"
     rest = f"; not in UTF-8: {', '.join(f'{n} in {code}' for code, n in of.encodings.items())}" if of.encodings else ""
     result = [f"{where}; {many_words}{f'; {written}' if written else ''}{rest}"]
     broken = {"broken file": len(of.broken)} if of.broken else {}

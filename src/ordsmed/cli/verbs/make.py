@@ -54,11 +54,12 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.maker.make import perform, rehearse
+    from ordsmed.maker.make import MakeJob, perform
+    from ordsmed.maker.runner import rehearse
 
     request = _request(args)
     if args.dry_run:
-        plan = rehearse(request, anew=args.anew)
+        plan = rehearse(MakeJob(request), anew=args.anew)
         print_or_json(plan.facts(), ["plan:", *plan.lines()], args)
         return
     model = perform(request, anew=args.anew, began=args.began)

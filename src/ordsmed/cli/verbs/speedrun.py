@@ -52,7 +52,8 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.maker.speedrun.speedrun import perform, rehearse
+    from ordsmed.maker.runner import rehearse
+    from ordsmed.maker.speedrun.speedrun import SpeedrunJob, perform
 
     if args.board or args.check:
         lines = _board(args) if args.board else _check(args)
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
         return
     request = _request(args)
     if args.dry_run:
-        plan = rehearse(request, anew=args.anew)
+        plan = rehearse(SpeedrunJob(request), anew=args.anew)
         print_or_json(plan.facts(), ["plan:", *plan.lines()], args)
         return
     result = perform(request, anew=args.anew)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,12 @@ import torch
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
 from ordsmed.base.say import duration, many, operations
 from ordsmed.maker import texts
 from ordsmed.maker.plan import PIECES_A_WORD
+from ordsmed.maker.recipes import write
+from ordsmed.maker.runner import JobPlan
 from ordsmed.maker.speedrun.budget import Budgeted, budgeted, expected_tokenizer
 from ordsmed.maker.speedrun.track import SpeedrunRequest, Track
 from ordsmed.maker.texts import InputTexts, TextSurvey
@@ -25,30 +28,28 @@ SURE = 1.5  # multiple of the allowed passes; more by a sample are certainly too
 
 
 @dataclass(frozen=True)
-class SpeedrunPlan:
+class SpeedrunPlan(JobPlan):
     request: SpeedrunRequest
     track: Track
     texts: InputTexts
     survey: TextSurvey
     runs: dict[float, Budgeted]  # by budget
+    seconds: float  # of the training, one run after the other
 
     @property
     def words(self) -> float:
         """About how many words of text are used for training."""
         return min(self.survey.words * (1 - self.track.validation), float(self.track.words))
 
-    def lines(self) -> list[str]:
+    def rows(self) -> Iterator[tuple[str, Sequence[str]]]:
         rule, rest = self.track, self.survey.words - self.track.words
         sample = f"about {self.words:,.0f} words to learn from, {rule.validation:.0%} of as many held out"
         left_out = [f"about {rest:,.0f} words are left out: {rule.words:,} at most"] if rest > 0 else []
-        rows = [
-            ("texts", texts.lines(self.texts, self.survey)),
-            ("sample", [sample, *left_out]),
-            ("tokenizer", [f"{settings.plain(rule.tokenizer)['kind']}, up to {rule.tokenizer.size:,} pieces"]),
-        ]
+        yield "texts", texts.lines(self.texts, self.survey)
+        yield "sample", [sample, *left_out]
+        yield "tokenizer", [f"{settings.plain(rule.tokenizer)['kind']}, up to {rule.tokenizer.size:,} pieces"]
         for budget, planned in self.runs.items():
-            rows.append((f"budget {budget:g}", _training(planned, self.words * PIECES_A_WORD, self.request, rule)))
-        return [f"  {'' if n else name:<10} {line}" for name, of_row in rows for n, line in enumerate(of_row)]
+            yield f"budget {budget:g}", _training(planned, self.words * PIECES_A_WORD, self.request, rule)
 
     def facts(self) -> dict[str, Any]:
         runs = [
@@ -71,6 +72,11 @@ class SpeedrunPlan:
             "runs": runs,
         }
 
+    def write(self, run_folder: Run) -> dict[str, Any]:
+        """Write the recipes of the sample, the tokenizer and the token ids."""
+        write(recipes_of(self.request, self.track, self.texts, self.survey), run_folder.path)
+        return {}
+
 
 def _training(run: Budgeted, unique: float, request: SpeedrunRequest, rule: Track) -> list[str]:
     seeds = request.seeds or rule.seeds
@@ -88,7 +94,9 @@ def plan(request: SpeedrunRequest) -> SpeedrunPlan:
     inputs = texts.input_texts(request.texts, request.out)
     survey = texts.survey(inputs)
     tokenizer = expected_tokenizer(rule.tokenizer)
-    result = SpeedrunPlan(request, rule, inputs, survey, runs_of(request, rule, table, "", tokenizer))
+    runs = runs_of(request, rule, table, "", tokenizer)
+    seconds = len(request.seeds or rule.seeds) * sum(run.seconds for run in runs.values())
+    result = SpeedrunPlan(request, rule, inputs, survey, runs, seconds)
     for run in result.runs.values():
         check_precision(run.recipe.layout)
         check_passes(run, result.words * PIECES_A_WORD, SURE * rule.passes, request, result.words)

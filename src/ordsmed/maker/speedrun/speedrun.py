@@ -11,31 +11,28 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, run, settings
-from ordsmed.base.ending import Stopped
-from ordsmed.base.errors import RecipeError
+from ordsmed.base import files, settings
+from ordsmed.base.identity import identity
 from ordsmed.base.run import Run
 from ordsmed.base.say import many, say
-from ordsmed.corpus.pipeline import Corpus
-from ordsmed.data.encode import Encoded, Encoding
-from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.maker.recipes import write
-from ordsmed.maker.session import Clock, NamedFolder, timed
+from ordsmed.data.encode import Encoded
+from ordsmed.maker import runner
+from ordsmed.maker.recipes import recipe_stages
+from ordsmed.maker.runner import Clock, JobPlan, Stage, StagedJob
 from ordsmed.maker.speedrun import entry, scaling, scores
 from ordsmed.maker.speedrun import plan as planning
 from ordsmed.maker.speedrun.budget import Budgeted
-from ordsmed.maker.speedrun.plan import SpeedrunPlan
-from ordsmed.maker.speedrun.track import VERB, SpeedrunRequest, Track
+from ordsmed.maker.speedrun.track import SpeedrunRequest, Track
 from ordsmed.tell.report import report
 from ordsmed.tell.stability.stability import StudyOptions, stability
 
-STAGES = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
-HEADS = {"model": "The network and its training, with the steps of the budget"}
+HEAD = "The network and its training, with the steps of the budget"
 
 
 @dataclass(frozen=True)
@@ -122,124 +119,85 @@ def speedrun(
 
 def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
     """Run all stages, or resume where they stopped."""
-    folder = Path(request.out)
-    run.output_folder(NamedFolder(request.out, VERB), folder.name)
-    with run.locked(folder):
-        run_folder = Run(folder)
-        _check(run_folder, request, anew=anew)
-        if anew and folder.is_dir():
-            files.set_aside(folder)
-        with timed(run_folder) as clock:
-            if not run_folder.status.get("planned"):
-                _begin(request, run_folder)
-            run_folder.set(state="running", request=_plain(request))
-            entries, curve = _perform(request, run_folder, clock)
-            run_folder.set(state="done")
-    return Speedrun(folder, entries, curve)
+    job = SpeedrunJob(request)
+    runner.perform(job, anew=anew)
+    return Speedrun(job.folder, job.entries(), job.curve)
 
 
-def rehearse(request: SpeedrunRequest, *, anew: bool = False) -> SpeedrunPlan:
-    """Return the plan and raise the errors of `perform`; nothing is written."""
-    _check(Run(Path(request.out)), request, anew=anew)
-    return planning.plan(request)
+class SpeedrunJob(StagedJob):
+    """The stages of a speedrun: the sample and its token ids, then a study and its scores for each budget."""
+
+    request: SpeedrunRequest
+    changeable = ("budgets", "seeds", "blimp", "workers", "yes")
+
+    def __init__(self, request: SpeedrunRequest) -> None:
+        super().__init__(request)
+        self.rule, self.seeds = request.rule, request.seeds or request.rule.seeds
+        self.curve: list[str] = []
+
+    def plan(self, status: Mapping[str, Any], used: float) -> JobPlan | None:
+        return None if status.get("planned") else planning.plan(self.request)
+
+    def stages(self, clock: Clock) -> Iterator[Stage]:
+        folder = self.folder
+        yield from recipe_stages(folder)
+        corpus, data = Run(folder / "corpus").status, Encoded(folder / "data")
+        _report_left_out(corpus, self.rule)
+        runs = planning.runs_of(self.request, self.rule, self.request.learned, str(folder / "data"), data.tokenizer)
+        for planned in runs.values():
+            planning.check_precision(planned.recipe.layout)
+            words = corpus["train"]["words"]
+            planning.check_passes(planned, data.train.token_count, self.rule.passes, self.request, words)
+        for budget, planned in runs.items():
+            title, study = f"budget {budget:g}", folder / f"budget-{budget:g}"
+            yield Stage(f"{title}: {many(planned.steps, 'step')}", partial(self._train, budget, planned), [study])
+            passes = planned.passes(data.train.token_count)
+            weights = [study / f"seed-{seed}" / entry.WEIGHTS for seed in self.seeds]
+            pairs = sorted(Path(self.request.blimp).glob("*.jsonl*")) if self.request.blimp else []
+            inputs = [*weights, *pairs, *self.seeds, self.request.blimp, identity().digest]
+            score = partial(self._score, budget, planned, clock, passes)
+            yield Stage(f"{title}: scores", score, [self._entry_path(budget)], inputs)
+        yield Stage("report", self._report, [folder / "report.html"])
+
+    def _entry_path(self, budget: float) -> Path:
+        return self.folder / (entry.FILE if budget == 1 else f"budget-{budget:g}.json")
+
+    def entries(self) -> list[dict[str, Any]]:
+        return [entry.read(self._entry_path(budget)) for budget in self.request.budgets]
+
+    def _train(self, budget: float, planned: Budgeted) -> None:
+        path = self.folder / f"budget-{budget:g}.toml"
+        recipe = dataclasses.replace(planned.recipe, seed=0, out=None)
+        table = {key: value for key, value in settings.changed(recipe).items() if key not in ("seed", "out")}
+        files.write_text(path, "\n".join([f"# {HEAD}", *settings.lines(table), ""]))
+        options = StudyOptions(seeds=self.seeds, workers=self.request.workers, yes=self.request.yes)
+        stability(str(path), [f"out={path.with_suffix('')}"], options)
+
+    def _score(self, budget: float, planned: Budgeted, clock: Clock, passes: float) -> None:
+        corpus, few, rows = self.folder / "corpus", self.folder / "held-out.txt", []
+        scores.held_out(corpus, few, self.rule.scored)
+        for seed in self.seeds:
+            target = self.folder / f"budget-{budget:g}" / f"seed-{seed}"
+            scored = scores.scores(target, {"all": corpus / "validation", "few": few}, self.request.blimp)
+            rows.append(entry.of_run(seed, target, scored))
+            clock.keep()
+        training = sum(row["minutes"] for row in rows) / len(rows)
+        minutes = {"training": round(training, 2), "wall": round(clock.used / 60, 2), "cpu": round(clock.cpu / 60, 2)}
+        result = entry.entry(self.request, self.rule, budget, planned, target, corpus, rows, minutes, passes)
+        path = self._entry_path(budget)
+        if not (path.exists() and entry.is_same(entry.read(path), result)):
+            files.write_json(path, result)
+
+    def _report(self) -> None:
+        folders = [str(self.folder / f"budget-{budget:g}") for budget in self.request.budgets]
+        report.write(folders, out=str(self.folder / "report.html"))
+        self.curve = scaling.leave(self.folder, self.entries()) if len(folders) > 1 else []
 
 
-def _plain(request: SpeedrunRequest) -> dict[str, Any]:
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(request).items()}
-
-
-def _check(run_folder: Run, request: SpeedrunRequest, *, anew: bool) -> None:
-    """Raise for a folder of something else, and for other texts or another recipe in an existing speedrun."""
-    run_folder.check_place()
-    status = run_folder.status
-    if not status:
-        return
-    if status.get("verb") != VERB:
-        raise RecipeError(
-            run_folder.path, f"is a folder of `{status.get('verb')}`", "a new or empty folder", "name another OUT"
-        )
-    before, now = status.get("request", {}), _plain(request)
-    changed = [key for key in now if key not in SpeedrunRequest.FREE and before.get(key) != now[key]]
-    if changed and not anew:
-        problem = f"was begun with {changed[0]} {before.get(changed[0])!r}; found {now[changed[0]]!r}"
-        raise RecipeError(run_folder.path, problem, "", "name another OUT, or add --anew: it moves this folder aside")
-
-
-def _begin(request: SpeedrunRequest, run_folder: Run) -> None:
-    say(f"looking at {' '.join(request.texts)}")
-    plan = planning.plan(request)
-    with files.survive_disk(run_folder.path):
-        run_folder.path.mkdir(parents=True, exist_ok=True)
-    stood = {"stood_in": str(Path.cwd()), "folder": str(run_folder.path)}
-    run_folder.set(verb=VERB, state="running", request=_plain(request), **stood)
-    for line in ["plan:", *plan.lines()]:
-        say(line)
-    write(planning.recipes_of(request, plan.track, plan.texts, plan.survey), run_folder.path)
-    run_folder.set(planned={"lines": plan.lines()})
-
-
-def _perform(request: SpeedrunRequest, run_folder: Run, clock: Clock) -> tuple[list[dict[str, Any]], list[str]]:
-    folder, rule = run_folder.path, request.rule
-    for name, recipe in STAGES:
-        clock.stage(name)
-        run.obtain(recipe, str(folder / f"{name}.toml"))
-    _tell_sample(Run(folder / "corpus").status, rule)
-    data = Encoded(folder / "data")
-    unique, words = data.train.token_count, Run(folder / "corpus").status["train"]["words"]
-    runs = planning.runs_of(request, rule, request.learned, str(folder / "data"), data.tokenizer)
-    for planned in runs.values():
-        planning.check_precision(planned.recipe.layout)
-        planning.check_passes(planned, unique, rule.passes, request, words)
-    entries = []
-    for budget, planned in runs.items():
-        clock.stage(f"budget {budget:g}: {many(planned.steps, 'step')}")
-        _train(request, rule, folder, budget, planned)
-        clock.stage("scores")
-        entries.append(_entry(request, rule, folder, budget, planned, clock, unique))
-    report.write([str(folder / f"budget-{budget:g}") for budget in runs], out=str(folder / "report.html"))
-    return entries, scaling.leave(folder, entries) if len(entries) > 1 else []
-
-
-def _tell_sample(status: dict[str, Any], rule: Track) -> None:
+def _report_left_out(status: dict[str, Any], rule: Track) -> None:
     beyond = status.get("beyond", {})
     if beyond.get("documents"):
         most = f"the track takes {rule.words:,} words"
         say(
             f"sample: {many(beyond['documents'], 'document')} with {many(beyond['words'], 'word')} are left out: {most}"
         )
-
-
-def _train(request: SpeedrunRequest, rule: Track, folder: Path, budget: float, planned: Budgeted) -> None:
-    path = folder / f"budget-{budget:g}.toml"
-    recipe = dataclasses.replace(planned.recipe, seed=0, out=None)
-    table = {key: value for key, value in settings.without_defaults(recipe).items() if key not in ("seed", "out")}
-    files.write_text(path, "\n".join([f"# {HEADS['model']}", *settings.lines(table), ""]))
-    seeds = request.seeds or rule.seeds
-    options = StudyOptions(seeds=seeds, workers=request.workers, yes=request.yes)
-    try:
-        stability(str(path), [f"out={path.with_suffix('')}"], options)
-    except Stopped:
-        say(f"{folder}: the same `ordsmed speedrun` goes on with all of it")
-        raise
-
-
-def _entry(
-    request: SpeedrunRequest, rule: Track, folder: Path, budget: float, planned: Budgeted, clock: Clock, unique: int
-) -> dict[str, Any]:
-    few = folder / "held-out.txt"
-    scores.held_out(folder / "corpus", few, rule.scored)
-    texts, rows = {"all": folder / "corpus/validation", "few": few}, []
-    home = folder / f"budget-{budget:g}"
-    for seed in request.seeds or rule.seeds:
-        target = home / f"seed-{seed}"
-        rows.append(entry.of_run(seed, target, scores.scores(target, texts, request.blimp)))
-        clock.keep()
-    training = sum(row["minutes"] for row in rows) / len(rows)
-    minutes = {"training": round(training, 2), "wall": round(clock.used / 60, 2), "cpu": round(clock.cpu / 60, 2)}
-    passes = planned.passes(unique)
-    result = entry.entry(request, rule, budget, planned, target, folder / "corpus", rows, minutes, passes)
-    path = folder / (entry.FILE if budget == 1 else f"budget-{budget:g}.json")
-    if path.exists() and entry.is_same(before := entry.read(path), result):
-        return before
-    files.write_json(path, result)
-    return entry.read(path)

@@ -24,26 +24,26 @@ class Track:
     verb: ClassVar[str] = VERB
 
     flops: float
-    """of training: 3 x those forward, heads where they score among them"""
+    """operations of training: three times those of the forward pass, with the heads at the scored positions"""
     tokenizer: Annotated[Any, Menu("tokenizers")]
-    """what is learned from the sample, for every recipe alike"""
+    """the tokenizer to learn from the sample; all recipes use it"""
     recipes: dict[str, str]
-    """recipes of pretraining by what their models are; the first where nobody says; steps come out of the budget"""
+    """recipes of pretraining by kind of model, the first is the default; their steps follow from the budget"""
     words: int = 10_000_000
-    """of training text at most"""
+    """largest number of words of training text"""
     passes: float = 10.0
-    """over the training text, at most"""
+    """largest number of passes over the training text"""
     validation: float = 0.02
     """share of the documents that are held out"""
     longest: int = 20_000
-    """characters; longer documents are cut at line ends, and parts are drawn by themselves; of markup 0 is taken"""
+    """characters of a document; longer ones are split at line ends, and each part is drawn alone; not for markup"""
     seeds: tuple[int, ...] = (1, 2, 3)
-    """a run with each: what an entry needs"""
+    """an entry needs a run with each of these seeds"""
     scored: int = 4_000
-    """words of held-out text on which a masked model is asked, a pass for each"""
+    """words of held-out text on which a masked model is scored, with a pass for each word"""
     revisions_at_words: WordNumbers = ()
-    """words of text seen, as far as a run comes, after which its weights are kept, as pretraining's setting of this
-    name; a recipe may have its own"""
+    """numbers of words after which a run saves a revision of its weights, like pretraining's setting of this name; a
+    recipe may set others"""
 
     def __post_init__(self) -> None:
         for name in ("flops", "words", "passes", "validation"):
@@ -57,31 +57,31 @@ class Track:
 
 @dataclass(frozen=True)
 class SpeedrunRequest:
+    verb: ClassVar[str] = VERB
+
     track: str
     texts: tuple[str, ...]
     out: str
     kind: str = ""
-    """of model, one of the track's; empty: its first"""
+    """kind of model, one of the track's; empty: its first"""
     recipe: str = ""
-    """of pretraining, in place of the track's"""
+    """recipe of pretraining, instead of the track's"""
     changes: tuple[str, ...] = ()
-    """words that change the track, or the recipe"""
+    """overrides of the track or the recipe"""
     budgets: tuple[float, ...] = (1.0,)
-    """times that of the track"""
+    """multiples of the track's budget"""
     seeds: tuple[int, ...] = ()
     """empty: those of the track"""
     blimp: str = ""
     """folder or file of minimal pairs"""
     workers: int = 0
-    """runs at a time; 0: one a GPU, on a CPU one to two cores"""
+    """concurrent runs; 0: one per GPU, on a CPU one per two cores"""
     yes: bool = False
-    """although passes over the text, or the time, are more than they should be"""
+    """allow too many passes over the text, or too much time"""
     rules: settings.Table = field(default_factory=dict)
-    """the track itself, where an entry is made anew by its own"""
+    """the table of the track, to repeat an entry by its own rules"""
     table: settings.Table = field(default_factory=dict)
-    """the recipe of pretraining itself, likewise"""
-
-    FREE: ClassVar[tuple[str, ...]] = ("budgets", "seeds", "blimp", "workers", "yes")  # may change on resume
+    """the table of the pretraining recipe, to repeat an entry"""
 
     def __post_init__(self) -> None:
         if not self.texts:
@@ -95,7 +95,7 @@ class SpeedrunRequest:
         if self.workers < 0:
             raise RecipeError("--workers", f"found {self.workers}", "1 or more; left out: as many as fit")
         if self.kind and self.recipe:
-            raise RecipeError("--recipe", f"found beside --kind {self.kind}", "one of them")
+            raise RecipeError("--recipe", f"found with --kind {self.kind}", "one of them")
         if self.kind and self.kind not in self.rule.recipes:
             known = self.rule.recipes
             raise RecipeError("--kind", f"found {self.kind}", f"one of {', '.join(known)}", meant(self.kind, known))
