@@ -23,7 +23,7 @@ from ordsmed.base.say import duration
 from ordsmed.cli.recipes import train
 from ordsmed.learn.phases import BatchRamp, Phase
 from ordsmed.learn.schedules import Schedule
-from ordsmed.train import deadline, fitting, loop, request, session
+from ordsmed.train import deadline, fitting, loop, request, resume, runner
 from ordsmed.train.deadline import Deadline, in_force, planned, table
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
@@ -196,7 +196,7 @@ def test_phases_share_the_time_as_planned(
 @pytest.mark.parametrize("stands", [2, 4, 6, 10])
 def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, stands: int) -> None:
     """Killed before, at and after a change of plan: the same numbers of steps, the same rates, the same bits."""
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
     decided = {4: [[20, 2.0]], 8: [[12, 2.0]]}
 
     def plan(self: Deadline, job: Any, step: int, each: float) -> Any:
@@ -602,10 +602,10 @@ def test_a_warm_up_is_the_share_of_its_phase_that_it_was(tmp_path: Path, clock: 
 def test_a_job_and_its_folder_follow_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
     """What makes the rows goes by it as well; the first rank writes it down."""
     recipe: Any = Plain(phases(9))
-    monkeypatch.setattr(session.settings, "write", lambda recipe: f"steps {recipe.phase[0].steps}")
+    monkeypatch.setattr(runner.settings, "write", lambda recipe: f"steps {recipe.phase[0].steps}")
     own: Any = SimpleNamespace(by=lambda recipe: SimpleNamespace(data=f"data by {recipe.phase[0].steps}"))
     job = Job(recipe, Ranks(torch.device("cpu"), rank, 2), own, own, own, own, own, "fp32")
-    new: Any = session._replanned(own, job, tmp_path, [[5, 0.0]])
+    new: Any = runner._replanned(own, job, tmp_path, [[5, 0.0]])
     assert (new.recipe.phases[0].steps, new.data, recipe.phase[0].steps) == (5, "data by 5", 9)
     assert new.state is job.state
     written = [path.read_text() for path in tmp_path.glob("recipe.toml")]
@@ -681,10 +681,10 @@ def test_the_time_counts_from_the_start_of_the_command(
 def test_a_run_without_a_checkpoint_has_its_deadline_from_now(tmp_path: Path) -> None:
     Run(tmp_path).set(began=5.0)
     asked: Any = SimpleNamespace(began=50.0)
-    session._restart_deadline(tmp_path, asked)
+    resume.restart_deadline(tmp_path, asked)
     assert Run(tmp_path).status["began"] == 50.0
     (tmp_path / "checkpoints/step-000000004").mkdir(parents=True)
-    session._restart_deadline(tmp_path, SimpleNamespace(began=90.0))  # type: ignore[arg-type]
+    resume.restart_deadline(tmp_path, SimpleNamespace(began=90.0))  # type: ignore[arg-type]
     assert Run(tmp_path).status["began"] == 50.0
 
 

@@ -318,7 +318,7 @@ def test_a_record_without_a_precision_meant_fp32(
     path = folder / "recipe.toml"
     path.write_text(path.read_text().replace('precision = "fp32"\n', ""))
     laid: list[str] = []
-    monkeypatch.setattr(deed, "resume", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
+    monkeypatch.setattr(deed, "run_to_end", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
     for words in ([str(folder)], [str(recipe()), "layout.precision=auto", *TINY]):
         Run(folder).set(state="stopped")
         pretrain(words[0], words[1:])
@@ -344,7 +344,7 @@ def test_a_run_keeps_its_choice(
 
     monkeypatch.setattr(precision_trial, "_measured", lambda plan: pytest.fail("measured again"))
     laid: list[str] = []
-    monkeypatch.setattr(deed, "resume", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
+    monkeypatch.setattr(deed, "run_to_end", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
     Run(folder).set(state="stopped")
     pretrain(path, words)
     pretrain(str(folder), ["layout.precision=auto"])

@@ -20,7 +20,7 @@ from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.machines.cluster import estimate, submit
 from ordsmed.tell.stability import stability
-from ordsmed.train import fitting, run_group, session
+from ordsmed.train import fitting, run_group, runner, session
 from ordsmed.train.finetune.examples import TaskData
 from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.finetune import rehearse as rehearse_finetuning
@@ -65,8 +65,8 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for kind in (Corpus, Encoding, TokenizerTraining):
         monkeypatch.setattr(kind, "perform", reached)
-    monkeypatch.setattr(session, "_train_until_done", reached)
-    monkeypatch.setattr(session, "measured_peak", lambda *_: 1e11)
+    monkeypatch.setattr(runner, "_run_loop", reached)
+    monkeypatch.setattr(runner, "measured_peak", lambda *_: 1e11)
     monkeypatch.setattr(fitting, "_trial", lambda *_: 0.1)
     monkeypatch.setattr(TextData, "validation_seconds", lambda *_: 0.1)
     monkeypatch.setattr(TaskData, "validation_seconds", lambda *_: 0.1)
@@ -332,15 +332,15 @@ def test_what_would_be_made_is_told(home: Path) -> None:
 
 WRITES = {
     "begin",
-    "_begin",
-    "_note",
+    "_record_new_run",
+    "_record_start",
     "_run_processes",
-    "_meet",
+    "_rendezvous",
     "_train_in_folder",
     "run_session",
-    "resume",
+    "run_to_end",
     "_train_from_last",
-    "_machine",
+    "_machine_lines",
     "_process",
     "_writable",
 }
@@ -350,13 +350,21 @@ SAYS = {
     "weights",
     "task",
     "_counts",
-    "_device",
-    "_place",
+    "_device_line",
+    "_folder_line",
     "_processes",
-    "_machine",
+    "_machine_lines",
 }  # what a run says as it begins
 DRY = {"rehearse", "dry_run", "ready"}
-ROOMS = ("train/session.py", "train/request.py", "train/plan.py", "train/pretrain/plan.py", "train/finetune/plan.py")
+ROOMS = (
+    "train/session.py",
+    "train/resume.py",
+    "train/runner.py",
+    "train/request.py",
+    "train/plan.py",
+    "train/pretrain/plan.py",
+    "train/finetune/plan.py",
+)
 
 
 def visited(act: Callable[[], Any]) -> list[str]:
@@ -390,7 +398,7 @@ def test_a_dry_run_visits_what_the_run_visits(
     real = [
         name
         for name in visited(lambda: real_run(words[0], words[1:]))
-        if name.split(".")[1] not in WRITES | SAYS | {"_fastest", "objective"}
+        if name.split(".")[1] not in WRITES | SAYS | {"_with_fastest_layout", "objective"}
     ]
     extra = {"train.planned", "train._process", "train.on", "train.check", "pretrain.objective"}
     assert [name for name in real if name not in dry] == []

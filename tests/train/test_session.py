@@ -20,7 +20,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import logged
 from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import own_tensors
-from ordsmed.train import checkpoint, loop, request, session
+from ordsmed.train import checkpoint, loop, request, results, resume, runner, session
 from ordsmed.train.callbacks import Replanned
 from ordsmed.train.job import Job
 from ordsmed.train.mesh.layout import memory
@@ -50,9 +50,9 @@ def test_validations_up_to_the_step_that_is_gone_on_from(tmp_path: Path) -> None
         {"step": 4, "validation": 2.0},
         {"step": 6, "validation": 1.0},
     ]
-    assert session._validations(tmp_path, 4) == []
+    assert resume._validations(tmp_path, 4) == []
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert session._validations(tmp_path, 4) == lines[1:3]
+    assert resume._validations(tmp_path, 4) == lines[1:3]
 
 
 @pytest.mark.parametrize("step", [2, 3])
@@ -74,7 +74,7 @@ def test_a_checkpoint_is_put_back(
     other.scaler.factor = 1.0
     begun: list[tuple[int, int]] = []
     monkeypatch.setattr(Objective, "begin", lambda self, first, count: begun.append((first, count)))
-    assert session._restore(other, path, state) == step
+    assert resume.restore(other, path, state) == step
     for ours, theirs in zip(one.parts, other.parts, strict=True):
         assert torch.equal(ours.local, theirs.local)
         moments = (one.optimizer.state[ours.local], other.optimizer.state[theirs.local])
@@ -93,19 +93,19 @@ def test_other_circumstances_are_told(
 ) -> None:
     Saving(job(), tmp_path).save(2, final=True)
     path, state = checkpoint.latest(tmp_path / "checkpoints", place=tmp_path) or (tmp_path, {})
-    session._restore(job(), path, state)
+    resume.restore(job(), path, state)
     assert "losses will agree" not in capsys.readouterr().err
-    session._restore(job("layout.micro=2"), path, {**state, "threads": 99})
+    resume.restore(job("layout.micro=2"), path, {**state, "threads": 99})
     said = capsys.readouterr().err
     assert "made with threads 99, now 1; micro [8, 4], now [2, 2]: losses will agree, but not to the last bit" in said
-    session._restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
+    resume.restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
     assert "losses will agree" not in capsys.readouterr().err, "nothing is learned any more"
-    session._restore(job(), path, {**state, "machine": "NVIDIA A100", "kernels": ["gelu"], "triton": "3.6.0"})
+    resume.restore(job(), path, {**state, "machine": "NVIDIA A100", "kernels": ["gelu"], "triton": "3.6.0"})
     said = capsys.readouterr().err
     assert f"machine NVIDIA A100, now {state['machine']}; kernels ['gelu'], now []; triton 3.6.0, now none: " in said
-    session._restore(job(), path, {k: v for k, v in state.items() if k not in ("machine", "kernels", "triton")})
+    resume.restore(job(), path, {k: v for k, v in state.items() if k not in ("machine", "kernels", "triton")})
     assert "losses will agree" not in capsys.readouterr().err, "a checkpoint of before says nothing of these"
-    session._restore(job("layout.precision=bf16", "layout.fp8=true"), path, state)
+    resume.restore(job("layout.precision=bf16", "layout.fp8=true"), path, state)
     assert "made with precision fp32, now bf16, fp8: losses will agree" in capsys.readouterr().err
 
 
@@ -123,23 +123,23 @@ def test_it_rewinds_as_often_as_it_must(
         return 12
 
     monkeypatch.setattr(loop, "train", train)
-    monkeypatch.setattr(session, "_last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
-    monkeypatch.setattr(session, "_restore", lambda *_: done.append("restored") or 4)
+    monkeypatch.setattr(runner, "last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
+    monkeypatch.setattr(runner, "restore", lambda *_: done.append("restored") or 4)
     saving: Any = SimpleNamespace(wait=lambda: done.append("settled"))
-    session._train_until_done(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
+    runner._run_loop(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert done == ["from 0", "settled", "restored", "from 4", "settled", "restored", "from 4"]
     assert own.state.left_out == [{"first": 5, "last": 6, "why": "loss 6"}, {"first": 5, "last": 9, "why": "loss 9"}]
 
 
 def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     own = job("average=0.9", 'layout.precision="fp32"')
-    assert session._machine(own, 3e12) == [
+    assert runner._machine_lines(own, 3e12) == [
         "cpu, 1 thread; measured peak of all 3 TFLOP/s",
         own.precision,
         *filter(None, [own.kernels]),
     ]
     change(own, ranks=dataclasses.replace(own.ranks, world=2))
-    assert session._machine(own, 3e12)[0].startswith("2 processes, each cpu, 1 thread; ")
+    assert runner._machine_lines(own, 3e12)[0].startswith("2 processes, each cpu, 1 thread; ")
     plan = PretrainingPlan.of(own.recipe, planned(own.recipe.layout)).completed(make=False)
     count, lines = sum(p.numel() for p in own.objective.parameters()), plan.lines()
     assert lines[1].startswith("positions: 64, for good: ")
@@ -159,7 +159,7 @@ def test_a_folder_is_deleted_with_what_a_kill_left_of_the_one_before(tmp_path: P
     (tmp_path / "run").mkdir()
     (tmp_path / ".run.removed").mkdir()
     (tmp_path / ".run.removed" / "older").write_text("")
-    session._remove(tmp_path / "run")
+    resume._remove(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,7 +167,7 @@ def test_examples_of_a_program_outlive_a_folder_that_is_deleted(tmp_path: Path) 
     (tmp_path / "run/examples").mkdir(parents=True)
     (tmp_path / "run/examples/train-1.jsonl").touch()
     (tmp_path / "run/status.json").touch()
-    session._remove(tmp_path / "run")
+    resume._remove(tmp_path / "run")
     assert [path.name for path in (tmp_path / "run").rglob("*")] == ["examples", "train-1.jsonl"]
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -176,7 +176,7 @@ def test_who_comes_to_a_folder_goes_on_begins_or_is_refused(job: Callable[..., J
     recipe, folder, words = job().recipe, tmp_path / "run", ["tiny/bert"]
 
     def stands(words: list[str], *, anew: bool) -> bool:
-        return session._resumes(plan_of(recipe, None), asked_for(recipe, folder, *words, anew=anew))
+        return resume.is_resumed(plan_of(recipe, None), asked_for(recipe, folder, *words, anew=anew))
 
     mark = session.run.fingerprint(recipe)
     assert not stands(words, anew=False)
@@ -209,7 +209,7 @@ def test_a_restart_of_torchrun_does_not_begin_anew_again(
     recipe = job().recipe
     Run(tmp_path).set(verb="pretrain", fingerprint=session.run.fingerprint(recipe))
     (tmp_path / "recipe.toml").write_text("")
-    assert session._resumes(plan_of(recipe, None), asked_for(recipe, tmp_path, anew=True))
+    assert resume.is_resumed(plan_of(recipe, None), asked_for(recipe, tmp_path, anew=True))
 
 
 def test_what_is_asked_of_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +284,7 @@ def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) ->
         ([{"from": 0, **lay}], 0, [{"from": 0, **lay}]),
     ):
         Run(tmp_path).set(layouts=before)
-        session._note(tmp_path, own, step)
+        runner._record_start(tmp_path, own, step)
         assert Run(tmp_path).status["layouts"] == wanted
     status = Run(tmp_path).status
     assert (status["state"], status["data"], status["threads"], status["phases_before"]) == (
@@ -311,9 +311,9 @@ def test_a_run_goes_on_with_its_own_data(
     recipe: Any = job().recipe
     stamp = [list(entry) if isinstance(entry, tuple) else entry for entry in recipe.stamp()]
     Run(tmp_path).set(data=before or [*stamp, ["more", 1]])
-    monkeypatch.setattr(session, "_last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
+    monkeypatch.setattr(runner, "last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
     with pytest.raises(RecipeError, match=said):
-        session.resume(plan_of(recipe, job().ranks), tmp_path, None)  # type: ignore[arg-type]
+        runner.run_to_end(plan_of(recipe, job().ranks), tmp_path, None)  # type: ignore[arg-type]
 
 
 def test_a_deadline_counts_from_the_start(
@@ -330,12 +330,12 @@ def test_a_deadline_counts_from_the_start(
     own = job()
     plan = plan_of(own.recipe, own.ranks, fit)
     set_time(monkeypatch, session, time=lambda: 1100.0)
-    assert session._begin(plan, asked_for(own.recipe, tmp_path / "a", began=1000.0, deadline=500.0)) is shorter
+    assert session._record_new_run(plan, asked_for(own.recipe, tmp_path / "a", began=1000.0, deadline=500.0)) is shorter
     status = Run(tmp_path / "a").status
     assert (asked, status["deadline"], status["began"], status["steps_asked"]) == ([400.0], 500.0, 1000.0, [3, 2])
     assert (status["fit"]["learning"], status["state"]) == ([0.1], "running")
     assert status["fingerprint"] == session.run.fingerprint(own.recipe), "of what was asked for, not of what fits"
-    made = session._begin(plan, asked_for(own.recipe, tmp_path / "b", began=1000.0))
+    made = session._record_new_run(plan, asked_for(own.recipe, tmp_path / "b", began=1000.0))
     assert (made, len(asked), "fit" in Run(tmp_path / "b").status) == (own.recipe, 1, False)
 
 
@@ -351,7 +351,7 @@ def test_another_plan_is_followed(job: Callable[..., Job], tmp_path: Path, monke
     monkeypatch.setattr(loop, "train", train)
     own = job()
     saving: Any = SimpleNamespace(job=own)
-    new = session._train_until_done(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
+    new = runner._run_loop(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert starts == [0, 2]
     assert [phase.steps for phase in new.phases] == [2, 1]
     assert saving.job is new
@@ -363,16 +363,16 @@ def test_seconds_that_were_used_are_those_of_steps_that_stand(
     lines = [{"step": n, "loss": 1.0, "seconds": float(n)} for n in range(1, 6)] + [{"step": 3, "validation": 1.0}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     given: list[Any] = []
-    monkeypatch.setattr(session.Deadline, "of", lambda *how: given.append(how[2:]))
+    monkeypatch.setattr(runner.Deadline, "of", lambda *how: given.append(how[2:]))
     monkeypatch.setattr(loop, "train", lambda *_, **__: 5)
     for start in (3, 0):
-        session._train_until_done(SimpleNamespace(callbacks=()), job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
+        runner._run_loop(SimpleNamespace(callbacks=()), job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
     assert given == [(3, 6.0), (0, 0)]
 
 
 def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who restarts on several machines has no common count of restarts."""
-    monkeypatch.setattr(session, "requested", lambda *_, **__: (_ for _ in ()).throw(LookupError))
+    monkeypatch.setattr(request, "requested", lambda *_, **__: (_ for _ in ()).throw(LookupError))
     for restarts, machines, refused in (("1", "2", True), ("0", "2", False), ("1", "1", False)):
         monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
         monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
@@ -386,18 +386,18 @@ def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.M
 def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_path: Path) -> None:
     own = job()  # of 5 steps
     own.state.left_out = [{"first": 1, "last": 2, "why": "loss nan"}]
-    session._check_learned(own, tmp_path)
+    results._check_learned(own, tmp_path)
     own.state.left_out.append({"first": 4, "last": 4, "why": "norm inf"})
     with pytest.raises(
         Trouble, match="3 of 5 steps taught nothing, the last for norm inf; wanted half of them at least"
     ):
-        session._check_learned(own, tmp_path)
+        results._check_learned(own, tmp_path)
 
 
 def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path: Path) -> None:
     own = job()
     tensors = own_tensors(own.objective)
-    session.leave_weights(own, tmp_path / "weights", tensors)
+    results.leave_weights(own, tmp_path / "weights", tensors)
     opened = open_model(tmp_path / "weights")
     assert opened.settings == own.objective.model_settings
     found = own_tensors(opened.objective)
@@ -409,19 +409,19 @@ def test_weights_that_are_there_already_stay(job: Callable[..., Job], tmp_path: 
     """A finished run may be asked for again: what started from its weights finds them as they were."""
     small = job()
     tensors, place = own_tensors(small.objective), tmp_path / "weights"
-    session.leave_weights(small, place, tensors)
+    results.leave_weights(small, place, tensors)
     times = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
-    session.leave_weights(small, place, tensors)
+    results.leave_weights(small, place, tensors)
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()} == times
     for spoil in (lambda path: path.write_bytes(b"half"), lambda path: path.unlink()):
         spoil(place / "model.safetensors")
-        session.leave_weights(small, place, tensors)
+        results.leave_weights(small, place, tensors)
         assert weights.digest(weights.read(place / "model.safetensors")) == weights.digest(tensors)
     other = {name: tensor + 1 for name, tensor in tensors.items()}
-    session.leave_weights(small, place, other)
+    results.leave_weights(small, place, other)
     assert weights.digest(weights.read(place / "model.safetensors")) == weights.digest(other)
     (place / "settings.toml").write_text("")
-    session.leave_weights(small, place, other)
+    results.leave_weights(small, place, other)
     assert open_model(place).settings == small.objective.model_settings
 
 
@@ -474,22 +474,22 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         )
         state = {"step": found}
         Run(tmp_path).set(verb="pretrain")
-        monkeypatch.setattr(session, "_train_until_done", train)
-        monkeypatch.setattr(session, "_machine", lambda job, peak: ["lent"])
-        monkeypatch.setattr(session, "measured_peak", lambda *_: 2e9)
+        monkeypatch.setattr(runner, "_run_loop", train)
+        monkeypatch.setattr(runner, "_machine_lines", lambda job, peak: ["lent"])
+        monkeypatch.setattr(runner, "measured_peak", lambda *_: 2e9)
         monkeypatch.setattr(
-            session, "_last_checkpoint", lambda *_: (tmp_path / "step", state) if found is not None else None
+            runner, "last_checkpoint", lambda *_: (tmp_path / "step", state) if found is not None else None
         )
-        monkeypatch.setattr(session, "_restore", lambda *_, over=False: noted.append(("restore", over)))
-        monkeypatch.setattr(session, "_note", lambda folder, job, start: noted.append(("note", start)))
+        monkeypatch.setattr(resume, "restore", lambda *_, over=False: noted.append(("restore", over)))
+        monkeypatch.setattr(runner, "_record_start", lambda folder, job, start: noted.append(("note", start)))
         monkeypatch.setattr(Job, "finite", property(lambda self: finite))
         saver = SimpleNamespace(
             save=lambda step: noted.append(("save", step)),
             wait=lambda: noted.append("settle"),
             let_write=lambda: noted.append("wait"),
         )
-        monkeypatch.setattr(session, "Saving", lambda job, folder: saver)
-        return session.resume(plan, tmp_path, None)  # type: ignore[arg-type]
+        monkeypatch.setattr(runner, "Saving", lambda job, folder: saver)
+        return runner.run_to_end(plan, tmp_path, None)  # type: ignore[arg-type]
 
     return go, noted
 
@@ -584,14 +584,14 @@ def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_remedy_names_what_can_be_gone_on_from(job: Callable[..., Job], tmp_path: Path) -> None:
     """Revisions, which hold weights alone, are nothing to go on from."""
     own, error = job(), Trouble("x", "loss nan", "numbers")
-    assert "checkpoint" in session._with_remedy(error, own, tmp_path).remedy
+    assert "checkpoint" in results.with_remedy(error, own, tmp_path).remedy
     for step, sums in ((2, ["model", "optimizer"]), (4, ["model"])):
         folder = tmp_path / "checkpoints" / f"step-{step:09d}"
         folder.mkdir(parents=True)
         (folder / "state.json").write_text(json.dumps({"checksums": {f"{name}.safetensors": "0" for name in sums}}))
-    told = session._with_remedy(error, own, tmp_path)
+    told = results.with_remedy(error, own, tmp_path)
     assert (told.place, told.found, told.wanted) == ("x", "loss nan", "numbers")
-    assert told.remedy == session.remedy(tmp_path, "pretrain", own.recipe.trouble, 2)
+    assert told.remedy == results.remedy(tmp_path, "pretrain", own.recipe.trouble, 2)
 
 
 @pytest.mark.parametrize(("auto", "stands", "micro"), [(True, False, 2), (False, False, 1), (True, True, 4)])
@@ -609,10 +609,10 @@ def test_a_layout_is_measured_to_begin_with(
     laid = lambda recipe, micro: dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=micro))  # noqa: E731
     begun: list[Any] = []
     monkeypatch.setattr(session, "choose_layout", lambda plan: plan.by(laid(plan.recipe, 2)))
-    monkeypatch.setattr(session, "_resumes", lambda *_, **__: stands)
-    monkeypatch.setattr(session, "_begin", lambda plan, *_: plan.recipe)
-    monkeypatch.setattr(session, "resume", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})
-    monkeypatch.setattr(session.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
+    monkeypatch.setattr(session, "is_resumed", lambda *_, **__: stands)
+    monkeypatch.setattr(session, "_record_new_run", lambda plan, *_: plan.recipe)
+    monkeypatch.setattr(session, "run_to_end", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})
+    monkeypatch.setattr(resume.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
     folder = tmp_path / "run"
     folder.mkdir()
     meant = asked_for(own.recipe, folder, deadline=60.0, auto=auto)
@@ -624,7 +624,7 @@ def test_a_layout_is_measured_to_begin_with(
     status = Run(folder).status
     assert (status["state"], status["found"]) == ("done", 3)
     assert (folder / "log.txt").read_text().startswith("said before\n")
-    monkeypatch.setattr(session, "resume", lambda *_: (_ for _ in ()).throw(RecipeError("x", "y")))
+    monkeypatch.setattr(session, "run_to_end", lambda *_: (_ for _ in ()).throw(RecipeError("x", "y")))
     with pytest.raises(RecipeError):
         session._train_in_folder(*how)
     assert (Run(folder).status["state"], Run(folder).status["why"]) == ("failed", "x: y")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import torch
 
@@ -24,6 +24,17 @@ from ordsmed.train.training import MAY_CHANGE, Training, check_seed
 
 T = TypeVar("T", bound=Training)
 BEGAN = "ORDSMED_BEGAN"  # when the training command started, by `time.time`: a deadline counts from it
+
+
+class SessionOptions(TypedDict, total=False):
+    """Options of starting a training, in addition to its recipe."""
+
+    deadline: float | None  # seconds
+    anew: bool  # set the present run aside
+    yes: bool  # train even if the passes over the text or the time are absurd
+    layout: str  # a mesh, or auto
+    site: str
+    callbacks: Sequence[Callback]  # in addition to those in the recipe
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,22 @@ def requested(
         return Request(recipe, folder, words, devices=devices)
     recipe, changed = fitted_to(recipe, folder, devices or place_of(os.environ).world, changes)
     return Request(recipe, folder, words, True, devices, changed)
+
+
+def session_request(
+    kind: type[Training], name: str, overrides: Sequence[str], options: SessionOptions, devices: int = 0
+) -> Request:
+    anew, layout = bool(options.get("anew")), options.get("layout", "")
+    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    if anew and restarts and os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
+        problem = (
+            "found with torchrun's --max-restarts on several machines, which would set the run aside at every restart"
+        )
+        raise RecipeError("--anew", problem, "", "rename the folder by hand, or name another `out=`")
+    request = requested(kind, name, overrides, layout, options.get("site", ""), devices=devices)
+    callbacks, deadline, yes = tuple(options.get("callbacks", ())), options.get("deadline"), bool(options.get("yes"))
+    auto = layout == "auto"
+    return replace(request, anew=anew, yes=yes, auto=auto, deadline=deadline, callbacks=callbacks)
 
 
 def read(

@@ -31,9 +31,8 @@ from ordsmed.train import run_group, session
 from ordsmed.train.callbacks import Callback
 from ordsmed.train.grid import Trial, plan
 from ordsmed.train.plan import Plan
-from ordsmed.train.request import Request, folder_of, read
+from ordsmed.train.request import Request, SessionOptions, folder_of, read
 from ordsmed.train.run_group import RunGroup
-from ordsmed.train.session import SessionOptions
 from ordsmed.train.training import ALONE, Training
 from ordsmed.train.trial_results import best_of, compared, table
 

@@ -46,7 +46,7 @@ ENDING = {"classify": "tsv", "tag": "conll", "squad": "json"}
 
 @pytest.fixture(autouse=True)
 def _no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,7 @@ def _in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_group, "start", AtOnce)
         patch.setattr(run_group, "LOOK", 0.0)
-        patch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+        patch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
         yield
 
 

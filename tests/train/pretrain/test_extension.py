@@ -31,7 +31,7 @@ seconds_of_a_step = extension._seconds_of_a_step  # below, the fixture replaces 
 @pytest.fixture(autouse=True)
 def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step takes a second, and the plan of a run holds."""
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
     monkeypatch.setattr(extension, "_seconds_of_a_step", lambda *_: 1.0)
     monkeypatch.setattr(Deadline, "_plan", lambda *_: None)
 

@@ -53,7 +53,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(AtOnce, "made", [])
     monkeypatch.setattr(run_group, "start", AtOnce)
     monkeypatch.setattr(run_group, "LOOK", 0.0)
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
     return AtOnce.made
 
 

@@ -18,7 +18,7 @@ from ordsmed.train import session
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.finetune.trials import FinetuningTrials
-from ordsmed.train.session import SessionOptions
+from ordsmed.train.request import SessionOptions
 from ordsmed.train.trials import check_part, meant, put_away
 
 

@@ -15,7 +15,7 @@ from ordsmed.train import average, checkpoint
 from ordsmed.train.finetune.examples import TaskData, TaskSplit
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
-from ordsmed.train.session import leave_weights
+from ordsmed.train.results import leave_weights
 from ordsmed.weights import boxes, weights
 
 

@@ -16,7 +16,7 @@ from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.texts import TextData
-from ordsmed.train.session import leave_weights
+from ordsmed.train.results import leave_weights
 from ordsmed.train.verdict import Verdict, verdict
 from ordsmed.weights import boxes
 

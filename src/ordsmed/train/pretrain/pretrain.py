@@ -12,7 +12,7 @@ from ordsmed.train import session
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.trials import PretrainingTrials
-from ordsmed.train.session import SessionOptions
+from ordsmed.train.request import SessionOptions
 from ordsmed.train.training import Training
 from ordsmed.train.trials import check_part, meant, put_away
 
