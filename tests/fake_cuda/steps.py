@@ -257,10 +257,10 @@ def step_of(
         before = {name: (p.dtype, p.device.type) for name, p in job.objective.named_parameters()}
         if shape or tuned:  # what the first update makes it makes once
             with Ledger():
-                loop.update(job, micros, 1e-3, 0, 0, step=1)
+                loop.train_step(job, micros, 1e-3, 0, 0, step=1)
         with Ledger() as step:
             job.parallel.sum_gradients = lambda parts: passes.update(step.told())  # type: ignore[method-assign]
-            loop.update(job, micros, 1e-3, 0, 0, step=1)
+            loop.train_step(job, micros, 1e-3, 0, 0, step=1)
         after = {name: (p.dtype, p.device.type) for name, p in job.objective.named_parameters()}
         assert before == after, "a step changes no weight's type or place"
         judged = Ledger()

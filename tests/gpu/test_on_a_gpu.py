@@ -63,7 +63,7 @@ def learned(job: Job, steps: int = 10) -> list[tuple[float, float]]:
     job.carry(0)
     ready = load(job.rows(0), job.share(0), 0, steps, workers=0, device=job.ranks.device)
     for inner, batches in enumerate(ready):
-        sums, norm, why = loop.update(job, batches, 1e-3, 0, inner)
+        sums, norm, why = loop.train_step(job, batches, 1e-3, 0, inner)
         assert not why
         found.append((sum(float(v) for v in sums.values()), float(norm)))
     return found

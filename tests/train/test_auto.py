@@ -186,7 +186,7 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
     load = lambda rows, cut, first, stop, workers, device: iter([(cut.batch, cut.micro, first, stop, workers)])  # noqa: E731
     monkeypatch.setattr(auto, "load", load)
     update = lambda job, batches, rate, index, step: taken.append((batches, rate, index, step)) or ({}, 0.0, "")  # noqa: E731
-    monkeypatch.setattr(auto.loop, "update", update)
+    monkeypatch.setattr(auto.loop, "train_step", update)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: filled)
     assert auto.speed_of(job, 0) == speed

@@ -148,12 +148,12 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, cos
         clock.now += cost(index, inner)
         return 0, 0.0
 
-    monkeypatch.setattr(fitting.loop, "update", update)
+    monkeypatch.setattr(fitting.loop, "train_step", update)
     monkeypatch.setattr(fitting, "load", lambda rows, share, first, stop, **_: range(stop))
     job = trial_job(20_000, 10_000)
     job.data.validation_seconds = lambda job: 0.0
     start, ranks = clock.now, SimpleNamespace(total=lambda numbers: numbers, data_world=1, store=None)
-    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=lambda: job)
+    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=lambda: job, final_validations=1.0)
     fit, facts = fitting.fit(plan, seconds)
     end, step = Deadline(tmp_path, seconds, used=clock.now - start, **facts), 0
     end.began = clock.now
@@ -300,7 +300,7 @@ def fitted(
 
     ranks = SimpleNamespace(total=lambda numbers: numbers * world, data_world=world, store=None)
     job = SimpleNamespace(data=SimpleNamespace(validation_seconds=judge))
-    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=lambda: job)
+    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=lambda: job, final_validations=1.0)
     return fitting.fit(plan, seconds)  # type: ignore[return-value]
 
 
@@ -498,7 +498,7 @@ def timed_trial(monkeypatch: pytest.MonkeyPatch, clock: Clock, took: list[float]
         clock.now += next(left)
         return 0, 0.0
 
-    monkeypatch.setattr(fitting.loop, "update", update)
+    monkeypatch.setattr(fitting.loop, "train_step", update)
     monkeypatch.setattr(fitting, "load", lambda rows, share, first, stop, **_: range(stop))
     found = fitting._trial(trial_job(steps), 0, Path())
     return found, len(took) - len(list(left))
@@ -541,7 +541,7 @@ def test_where_a_trial_has_no_room_it_goes_on_with_fewer_rows_at_a_time(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As a run without a deadline does; the second phase has longer rows."""
-    update, tried = loop.update, list[tuple[int, int]]()
+    update, tried = loop.train_step, list[tuple[int, int]]()
 
     def full(job: Job, batches: Any, rate: float, index: int, inner: int, **more: Any) -> Any:
         tried.append((index, len(batches[0].tokens)))
@@ -549,7 +549,7 @@ def test_where_a_trial_has_no_room_it_goes_on_with_fewer_rows_at_a_time(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return update(job, batches, rate, index, inner, **more)
 
-    monkeypatch.setattr(loop, "update", full)
+    monkeypatch.setattr(loop, "train_step", full)
     second = "[[phase]]\nsteps = 1\nlength = 64\nbatch = 8\nrate = 1e-3"
     folder = pretrain(str(recipe("full", steps=2, extra=second, save=0, validate=0)), deadline=600.0)
     told = capsys.readouterr().err
@@ -564,7 +564,7 @@ def test_only_memory_is_a_reason_for_fewer_rows(monkeypatch: pytest.MonkeyPatch)
     def broken(*_: object) -> Any:
         raise RuntimeError("shapes do not fit")
 
-    monkeypatch.setattr(fitting.loop, "update", broken)
+    monkeypatch.setattr(fitting.loop, "train_step", broken)
     monkeypatch.setattr(fitting, "load", lambda *_, **__: [()])
     with pytest.raises(RuntimeError, match="shapes"):
         fitting._trial(trial_job(9), 0, Path())

@@ -219,25 +219,25 @@ def test_all_processes_stop_at_the_step_that_the_first_was_told(
 ) -> None:
     """The others may lack the variable, or have another; an empty one says nothing."""
     monkeypatch.setenv(loop.STOP_AT, "")
-    monkeypatch.setattr(loop, "first_alone", lambda ranks, act: 1 if act is loop._stop_at else act())
+    monkeypatch.setattr(loop, "first_alone", lambda ranks, act: 1 if act is loop.read_stop_at else act())
     with pytest.raises(Stopped) as ended:
         loop.train(job_of(recipe(steps=2)), tmp_path, 0, 1e9)
     assert (ended.value.step, ended.value.by) == (1, 0)
-    assert loop._stop_at() == 0
+    assert loop.read_stop_at() == 0
 
 
 def test_how_to_go_on_is_logged_though_nobody_reads(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*words: object, **how: object) -> None:
         raise BrokenPipeError
 
-    update, asked = loop.update, recipe("unread", steps=6)
+    update, asked = loop.train_step, recipe("unread", steps=6)
 
     def last_read(*given: Any, **more: Any) -> Any:
         monkeypatch.setattr(say, "print", lost, raising=False)
         say.say("unread")
         return update(*given, **more)
 
-    monkeypatch.setattr(loop, "update", last_read)
+    monkeypatch.setattr(loop, "train_step", last_read)
     with pytest.raises(Stopped) as ended:
         pretrain(str(asked))
     folder = asked.with_suffix("")
@@ -252,10 +252,10 @@ def test_a_reader_that_went_away_asks_to_stop(monkeypatch: pytest.MonkeyPatch) -
         raise BrokenPipeError
 
     monkeypatch.setattr(say, "print", lost, raising=False)
-    with loop.asked_to_stop() as asked:
+    with loop.catch_stop_signals() as asked:
         say.say("one")
         assert asked() == signal.SIGPIPE
-    with loop.asked_to_stop() as asked:
+    with loop.catch_stop_signals() as asked:
         os.kill(os.getpid(), signal.SIGTERM)
         say.say("two")
         assert asked() == signal.SIGTERM

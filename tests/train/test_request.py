@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.train import plan as plans
 from ordsmed.train import request
+from ordsmed.train.memory import RankMemory
 from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.plan import layout_lines
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import requested
@@ -98,11 +101,13 @@ def test_what_is_only_shown_is_held_against_what_there_may_be(
 
 
 def test_what_would_change_is_told_last(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part in ("sizes", "spread", "precision", "attention", "memory"):
-        monkeypatch.setattr(PretrainingPlan, part, lambda _, part=part: [part])
-    ranks: Any = None
+    monkeypatch.setattr(PretrainingPlan, "sizes", lambda _: ["sizes"])
+    monkeypatch.setattr(PretrainingPlan, "by_phase", ())
+    monkeypatch.setattr(PretrainingPlan, "memory", lambda _: RankMemory(100))
+    ranks = Ranks(torch.device("cpu"))
     plan = PretrainingPlan(recipe=requested(Pretraining, recipe, [], "", "").recipe, ranks=ranks, notes=("note",))  # type: ignore[arg-type]
-    assert plan.lines() == ["note", "sizes", "spread", "precision", "attention", "memory"]
-    changed = PretrainingPlan(recipe=plan.recipe, ranks=ranks, notes=("note",), changed="new layout")
-    assert changed.lines() == ["note", "sizes", "spread", "precision", "attention", "memory", "new layout"]
-    assert changed.lying() == ["spread", "precision", "attention", "memory", "new layout"]
+    lines = plan.lines()
+    assert [line.split(":")[0].split()[0] for line in lines] == ["note", "sizes", "layout", "phase", "memory"]
+    changed = dataclasses.replace(plan, changed="new layout")
+    assert changed.lines() == [*lines, "new layout"]
+    assert layout_lines(changed) == [*lines[2:], "new layout"]

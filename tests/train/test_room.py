@@ -206,7 +206,7 @@ def test_a_rank_whose_rows_are_cut_short_stops_all(recipe: Recipe, monkeypatch: 
             lambda spoken, other=other: spoken[-2:].add_(torch.tensor(other, dtype=torch.float64)),
         )
         if raised:
-            with pytest.raises(loop.Unmade):
+            with pytest.raises(loop.RowsMissing):
                 loop.total_counts(job, batches)
         else:
             assert loop.total_counts(job, batches)["mlm"] > 0
@@ -217,8 +217,8 @@ def test_a_rank_whose_rows_are_cut_short_stops_all(recipe: Recipe, monkeypatch: 
 def test_a_step_cut_short_on_one_rank_alone(recipe: Recipe, batches: int) -> None:
     job = job_of(recipe())
     job.state.vote = Vote(15, short=True)
-    with pytest.raises(loop.Unmade):
-        loop.update(job, [job.rows(0).batch(np.arange(4))] * batches, 1e-3, 0, 0)
+    with pytest.raises(loop.RowsMissing):
+        loop.train_step(job, [job.rows(0).batch(np.arange(4))] * batches, 1e-3, 0, 0)
 
 
 def test_a_measurement_that_is_ended_says_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ main(["pretrain", sys.argv[1]])
 
 def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = recipe("nan")
-    update = loop.update
+    update = loop.train_step
 
     def broken(job, batches, rate, index, inner, **more):  # type: ignore[no-untyped-def]
         if inner == 5:
@@ -193,7 +193,7 @@ def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pyt
                 job.objective.model.words.weight[7:] = float("nan")
         return update(job, batches, rate, index, inner, **more)
 
-    monkeypatch.setattr(loop, "update", broken)
+    monkeypatch.setattr(loop, "train_step", broken)
     with pytest.raises(RunError, match=r"step 6: loss nan.*finite.*checkpoint of step 4 stands"):
         pretrain(str(asked))
     folder = asked.with_suffix("")
@@ -208,7 +208,7 @@ def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at: int
 ) -> None:
     """From the last checkpoint, or anew; as a run does that was stopped there and goes on with so many."""
-    update, asked = loop.update, recipe("full")
+    update, asked = loop.train_step, recipe("full")
     tried: list[int] = []
 
     def full(job, batches, rate, index, inner, **more):  # type: ignore[no-untyped-def]
@@ -217,7 +217,7 @@ def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
             raise torch.OutOfMemoryError("no memory")
         return update(job, batches, rate, index, inner, **more)
 
-    monkeypatch.setattr(loop, "update", full)
+    monkeypatch.setattr(loop, "train_step", full)
     folder = pretrain(str(asked), ["layout.micro=8"])
     monkeypatch.undo()
     said, since = capsys.readouterr().err, 4 if at > 4 else 0
@@ -227,7 +227,9 @@ def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
     assert settings.read(folder / "recipe.toml")["layout"]["micro"] == [2]
     other, words = recipe("other"), ["layout.micro=2"]
     if since:
-        monkeypatch.setattr(loop, "update", lambda *a, **k: stop(k["step"] - 1) if k["step"] > 4 else update(*a, **k))
+        monkeypatch.setattr(
+            loop, "train_step", lambda *a, **k: stop(k["step"] - 1) if k["step"] > 4 else update(*a, **k)
+        )
 
         def stop(step: int) -> None:
             while not checkpoint.steps(other.with_suffix("") / "checkpoints"):  # which is written beside
@@ -243,7 +245,7 @@ def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
 
 def test_a_checkpoint_that_is_being_written_counts(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes after memory ran out begins there, however long the disk takes to finish it."""
-    update, complete, asked, tried = loop.update, checkpoint.CheckpointWriter._complete, recipe("slow"), []
+    update, complete, asked, tried = loop.train_step, checkpoint.CheckpointWriter._complete, recipe("slow"), []
 
     def full(job, batches, rate, index, inner, **more):  # type: ignore[no-untyped-def]
         tried.append((inner + 1, len(batches[0].tokens)))
@@ -255,7 +257,7 @@ def test_a_checkpoint_that_is_being_written_counts(recipe: Recipe, monkeypatch: 
         time.sleep(0.5)
         complete(*asked)
 
-    monkeypatch.setattr(loop, "update", full)
+    monkeypatch.setattr(loop, "train_step", full)
     monkeypatch.setattr(checkpoint.CheckpointWriter, "_complete", slow)
     pretrain(str(asked), ["layout.micro=8"])
     assert tried[5] == (5, 4)
@@ -265,7 +267,7 @@ def test_where_no_single_row_fits_it_ends_with_what_to_do(recipe: Recipe, monkey
     def full(*_: object, **__: object) -> Any:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
-    monkeypatch.setattr(loop, "update", full)
+    monkeypatch.setattr(loop, "train_step", full)
     with pytest.raises(RunError, match=r"^rank 0, step 1: Default.*memory.*; `layout.recompute=true`, or split"):
         pretrain(str(recipe("none")), ["layout.micro=1"])
 

@@ -23,7 +23,7 @@ from ordsmed.nn.model import own_tensors
 from ordsmed.train import checkpoint, loop, request, results, resume, runner, session
 from ordsmed.train.callbacks import Replanned
 from ordsmed.train.job import Job
-from ordsmed.train.mesh.layout import memory
+from ordsmed.train.memory import RankMemory
 from ordsmed.train.plan import planned
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.pretrain import pretrain
@@ -65,7 +65,7 @@ def test_a_checkpoint_is_put_back(
     for each in (one, other):
         each.scaler.window, each.scaler.factor = 5, 64.0
     batches = next(loop.load(one.rows(0), one.share(0), 0, 1, workers=0, device=one.ranks.device))
-    loop.update(one, batches, 1e-3, 0, 0)
+    loop.train_step(one, batches, 1e-3, 0, 0)
     one.state.losses.trouble(1.5, 1.0)
     one.objective.state["h"] = torch.full((8, 1), 3.0)
     other.objective.state["h"] = torch.zeros(8, 1)
@@ -152,7 +152,7 @@ def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
         "phase 2: 2 steps of 4 rows x 16 tokens",
     ]
     assert lines[9].startswith("attention: products by hand")
-    assert lines[10:] == [memory(4 * count, 3)], "two moments and the mean"
+    assert lines[10:] == RankMemory(4 * count, 3).lines, "two moments and the mean"
 
 
 def test_a_folder_is_deleted_with_what_a_kill_left_of_the_one_before(tmp_path: Path) -> None:
@@ -323,12 +323,13 @@ def test_a_deadline_counts_from_the_start(
     asked: list[float] = []
     shorter = job("seed=5").recipe
 
-    def fit(seconds: float) -> Any:
+    def fit(plan: Any, seconds: float) -> Any:
         asked.append(seconds)
         return shorter, {"asked": [[3, 0]], "learning": [0.1], "judging": 0.0}
 
     own = job()
-    plan = plan_of(own.recipe, own.ranks, fit)
+    plan = plan_of(own.recipe, own.ranks)
+    monkeypatch.setattr(session, "fit", fit)
     set_time(monkeypatch, session, time=lambda: 1100.0)
     assert session._record_new_run(plan, asked_for(own.recipe, tmp_path / "a", began=1000.0, deadline=500.0)) is shorter
     status = Run(tmp_path / "a").status
@@ -429,7 +430,7 @@ def asked_for(recipe: Any, folder: Path, *words: str, **how: Any) -> request.Req
     return request.Request(recipe, folder, words or ("tiny/bert",), **how)
 
 
-def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
+def plan_of(recipe: Any, ranks: Any, **more: Any) -> Any:
     """As much of a plan as a session has to do with."""
     plan = SimpleNamespace(
         recipe=recipe,
@@ -439,11 +440,10 @@ def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
         network=recipe.model,
         lines=lambda: ["planned"],
         subject=lambda: "bert: 9 parameters",
-        fitted=fit,
         finish=lambda job, folder: {"finished": True},
         **{"verify": lambda: None, **more},
     )
-    plan.by = lambda recipe: plan_of(recipe, ranks, fit, **more)
+    plan.by = lambda recipe: plan_of(recipe, ranks, **more)
     return plan
 
 

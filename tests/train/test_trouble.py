@@ -43,7 +43,7 @@ def judged_as_nan(monkeypatch: pytest.MonkeyPatch, at: Callable[[int], bool]) ->
 
 def broken_after(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """The update of one step, the first time it comes, leaves weights with NaN or Inf."""
-    update, seen = loop.update, []
+    update, seen = loop.train_step, []
 
     def updated(job, *given, **more):  # type: ignore[no-untyped-def]
         found = update(job, *given, **more)
@@ -53,7 +53,7 @@ def broken_after(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
                 job.objective.model.words.weight[3, 0] = math.nan  # a word's, which the next rows may not hold
         return found
 
-    monkeypatch.setattr(loop, "update", updated)
+    monkeypatch.setattr(loop, "train_step", updated)
 
 
 def overrides(error: RunError) -> list[str]:

@@ -61,11 +61,11 @@ def test_every_micro_batch_of_every_step_drops_other_places(
     for job in jobs:
         change(job, recipe=job.recipe.with_phases(job.phases * 3))
         for index, inner in ((0, 0), (0, 1), (2, 0)):
-            loop.update(job, batches_of(job), 1e-3, index, inner)
+            loop.train_step(job, batches_of(job), 1e-3, index, inner)
     assert len(keys) == 2 * 3 * 4
     assert len(set(keys)) == len(keys)
     again = small("layout.micro=2")
-    loop.update(again, batches_of(again), 1e-3, 0, 0)
+    loop.train_step(again, batches_of(again), 1e-3, 0, 0)
     assert keys[-4:] == keys[:4]
 
 
@@ -79,7 +79,7 @@ def test_what_is_carried_begins_anew_after_a_step_that_teaches_nothing(small: Ca
     if why == "left out":
         job.state.left_out.append({"first": 3, "last": 4, "why": "-"})
     before = weights_of(job)
-    _, norm, found = loop.update(job, batches_of(job), 1e-3, 0, 2, step=3)
+    _, norm, found = loop.train_step(job, batches_of(job), 1e-3, 0, 2, step=3)
     assert bool(found) == bool(why)
     assert bool(job.objective.state["streams"].any()) != bool(why)
     assert all(torch.equal(a, b) for a, b in zip(before, weights_of(job), strict=True)) == bool(why)
@@ -94,7 +94,7 @@ def test_a_step_moves_by_its_rate_and_feeds_the_running_mean(small: Callable[...
     for rate in (1e-3, 4e-3):
         job = small("optimizer.decay=0.0", "average=0.5", "model.dropout=0.0", "model.attention_dropout=0.0")
         before = weights_of(job)
-        loop.update(job, batches_of(job), rate, 0, 0)
+        loop.train_step(job, batches_of(job), rate, 0, 0)
         moved[rate] = max(float((a - b).abs().max()) for a, b in zip(before, weights_of(job), strict=True))
         for part in job.parts:
             assert torch.equal(job.optimizer.state[part.local][average.KEY], part.local)
@@ -108,7 +108,7 @@ def test_a_step_without_a_prediction_is_one_without_a_gradient(small: Callable[.
     for batch in batches:
         batch.weights.zero_()
     assert {term: float(count) for term, count in loop.total_counts(job, batches).items()} == {"mlm": 1.0}
-    seen, norm, why = loop.update(job, batches, 1e-3, 0, 0)
+    seen, norm, why = loop.train_step(job, batches, 1e-3, 0, 0)
     assert (float(seen["mlm"]), float(norm), why) == (0.0, 0.0, "")
 
 
@@ -179,7 +179,7 @@ def test_ranks_stop_after_the_same_step() -> None:
 
 def test_a_second_ctrl_c_stops_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with loop.asked_to_stop() as asked:
+    with loop.catch_stop_signals() as asked:
         assert asked() == 0
         os.kill(os.getpid(), signal.SIGINT)
         assert asked() == signal.SIGINT
@@ -191,7 +191,7 @@ def test_a_second_ctrl_c_stops_at_once(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_who_makes_rows_says_nothing_and_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
     """Ctrl-C reaches all processes of a terminal; the step that is finished wants its rows."""
-    with loop.asked_to_stop():
+    with loop.catch_stop_signals():
         if not (child := os.fork()):
             for _ in range(2):
                 os.kill(os.getpid(), signal.SIGINT)
@@ -203,7 +203,7 @@ def test_who_makes_rows_says_nothing_and_goes_on(capfd: pytest.CaptureFixture[st
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_other_wishes_may_come_twice(number: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     """A warning and the SIGTERM after it, or Ctrl-C passed on by who started this process, are one wish."""
-    with loop.asked_to_stop() as asked:
+    with loop.catch_stop_signals() as asked:
         for each in (number, number, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), each)
         assert asked() == number
@@ -250,7 +250,7 @@ class Course:
                 self.saved.append((step, True))
 
         self.monkeypatch.setattr(callbacks, "note_validation", judge)
-        self.monkeypatch.setattr(loop, "asked_to_stop", asked)
+        self.monkeypatch.setattr(loop, "catch_stop_signals", asked)
         self.monkeypatch.setattr(type(self.job), "carry", lambda job, index: self.carried.append(index))
         seen = AfterStep(lambda state: self.seen.append(state.step))
         how: Any = {"saving": Writing(), "watch": Watching(), "callbacks": [seen]}
@@ -423,7 +423,7 @@ def test_a_scaled_loss_has_the_same_norm_and_moves_the_same_way(small: Callable[
     for factor in (1.0, 64.0):
         job = small("optimizer.decay=0.0", "model.dropout=0.0", "model.attention_dropout=0.0", "clip=0.5")
         job.scaler.factor = factor
-        _, norm, _ = loop.update(job, batches_of(job), 1e-3, 0, 0)
+        _, norm, _ = loop.train_step(job, batches_of(job), 1e-3, 0, 0)
         found.append((float(norm), torch.cat([part.local.detach().flatten() for part in job.parts])))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-4)
     assert found[0][0] > 0.5, "it is clipped"
@@ -473,7 +473,7 @@ def test_terms_that_an_objective_forgets_are_one_line(
     job = small()
     monkeypatch.setattr(job.objective, method, lambda batch: given)
     with pytest.raises(RunError, match=message):
-        loop.update(job, batches_of(job), 0, 0, 0.1)
+        loop.train_step(job, batches_of(job), 0, 0, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -487,14 +487,14 @@ def test_weight_decay_follows_its_schedule(small: Callable[..., Job], schedule: 
     for step in range(4):
         job = small(f"decay_schedule={schedule}", *schedules, "optimizer.decay=0.5")
         for inner in range(step + 1) if step % 2 else (step,):
-            job.set_decay(0, inner)
+            loop.set_rates(job, 1e-3, 0, inner)
         decays = {group["weight_decay"] for group in job.optimizer.param_groups if group["kind"] == "matrix"}
         found.append(decays.pop() / 0.5)
         assert not decays
         assert {g["weight_decay"] for g in job.optimizer.param_groups if g["kind"] == "vector"} == {0.0}
     assert found == pytest.approx(wanted)
     before = weights_of(job)
-    loop.update(job, batches_of(job), 1e-3, 0, 0)
+    loop.train_step(job, batches_of(job), 1e-3, 0, 0)
     assert next(g["weight_decay"] for g in job.optimizer.param_groups if g["decayed"]) == 0.5 * wanted[0]
     assert any(not torch.equal(one, other) for one, other in zip(before, weights_of(job), strict=True))
 

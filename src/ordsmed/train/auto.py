@@ -223,7 +223,7 @@ def timed_steps(job: Job, index: int, *, times: int = 1) -> Iterator[tuple[float
         batches = next(load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
         job.objective.begin(int(single.numbers(step, 0)[0]) % job.phases[index].batch, share.micro * times)
         began = clock()
-        norm = float(loop.update(job, batches, 0.0, index, step)[1])
+        norm = float(loop.train_step(job, batches, 0.0, index, step)[1])
         yield clock() - began, norm
 
 

@@ -42,11 +42,10 @@ class TooShort(RecipeError):
     """that are enough"""
 
 
-def fit(plan: Plan, seconds: float, *, endings: float = 1.0) -> tuple[Training, dict[str, Any]]:
+def fit(plan: Plan, seconds: float) -> tuple[Training, dict[str, Any]]:
     """Return the recipe of `plan` with every phase shortened by the same factor, so that the run ends within `seconds`.
 
-    `endings` is the time after the last step, in validations. The second result is stored in the run's status. The plan
-    is corrected by it during the run.
+    The second result is stored in the run's status; the plan is corrected by it during the run.
     """
     recipe, ranks, job = plan.recipe, plan.ranks, plan.build()
     seconds = first_alone(ranks, lambda: seconds)  # each rank has its own clock, and all need the same plan
@@ -55,8 +54,9 @@ def fit(plan: Plan, seconds: float, *, endings: float = 1.0) -> tuple[Training, 
         trials = [_trial(job, index, Path(scratch)) for index in range(len(recipe.phases))]
     numbers = [*trials, job.data.validation_seconds(job), time.perf_counter() - start]
     *learning, judging, spent = (ranks.total(torch.tensor(numbers).double()) / ranks.data_world).tolist()
-    facts = {"asked": table(recipe.phases), "learning": learning, "judging": judging, "ending": endings * judging}
-    left = (seconds - spent) * RESERVE - endings * judging
+    ending = plan.final_validations * judging
+    facts = {"asked": table(recipe.phases), "learning": learning, "judging": judging, "ending": ending}
+    left = (seconds - spent) * RESERVE - ending
     recipe = with_affordable_validations(recipe, left, judging)
     every, fixed = recipe.validation_cost(judging)
     left -= fixed
@@ -68,7 +68,7 @@ def fit(plan: Plan, seconds: float, *, endings: float = 1.0) -> tuple[Training, 
     share = left / needed
     if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phases):
         problem = f"{duration(seconds)} are left, less than trials, validations and a step of every phase take"
-        least = spent + (endings * judging + fixed + needed / min(phase.steps for phase in recipe.phases)) / RESERVE
+        least = spent + (ending + fixed + needed / min(phase.steps for phase in recipe.phases)) / RESERVE
         error = TooShort("--deadline", problem, f"{duration(math.ceil(least))} or more for them")
         error.seconds = least
         raise error
@@ -124,11 +124,11 @@ def _trial(job: Job, index: int, scratch: Path) -> float:
     ):
         began = time.perf_counter()
         try:
-            float(loop.update(job, batches, 0.0, index, inner)[1])
+            float(loop.train_step(job, batches, 0.0, index, inner)[1])
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise loop.overfull(job, index, total(job.phases[:index]) + inner + 1, error) from None
+            raise loop.memory_error(job, index, total(job.phases[:index]) + inner + 1, error) from None
         spent.append(time.perf_counter() - began)
         if len(spent) == COLD:
             warm = first_alone(job.ranks, lambda: min(WARM[1], max(WARM[0], int(TRIAL_SECONDS / max(spent[-1], 1e-9)))))

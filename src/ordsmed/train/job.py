@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 from ordsmed.base.errors import RecipeError, Trouble
@@ -27,8 +26,7 @@ from ordsmed.data.rows import Rows
 from ordsmed.data.word_counts import WordsSeen, passed
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective
-from ordsmed.learn.phases import Phase, Stretch
-from ordsmed.learn.schedules import Ramp
+from ordsmed.learn.phases import Phase
 from ordsmed.learn.updates import squares
 from ordsmed.nn import products
 from ordsmed.nn.kernel_shapes import shapes_of
@@ -158,18 +156,6 @@ class Job:
                 part.whole.requires_grad_(id(part) in learning)
         if new and self.phases[index].rewarm:
             average.forget_moments(self.optimizer)
-
-    def set_decay(self, index: int, inner: int) -> None:
-        schedule, phase = self.recipe.decay_schedule, self.phases[index]
-        if schedule == "constant":
-            return
-        if isinstance(schedule, Ramp):
-            progress = Stretch.of(self.phases, index).progress(np.asarray([phase.rows_of(inner)[0]]))
-            factor = float(schedule.at(progress)[0])
-        else:
-            factor = phase.rate_at(inner) / phase.learning_rate
-        for group in self.optimizer.param_groups:
-            group["weight_decay"] = factor * group.setdefault("whole_decay", group["weight_decay"])
 
     @property
     def leaves_frozen(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -20,6 +21,30 @@ ABSURD = 10**15  # bytes that no process of any machine has
 MANY = 200  # more layers than this are not counted one by one
 ROW = 32  # bytes of a token of a row: its id, position, document and target
 NUMBER = 4  # bytes of a number
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """The memory that a rank needs for weights, gradients and moments."""
+
+    weights: int  # bytes
+    moments: int = 0  # values that the optimizer keeps for each trained weight, averages included
+    trained: float = 1.0  # share of the weights that are trained
+
+    @property
+    def bytes(self) -> int:
+        return int(self.weights * (1 + (1 + self.moments) * self.trained))
+
+    @property
+    def lines(self) -> list[str]:
+        if not self.weights:
+            return []
+        weights, learning = size(self.weights), size(self.weights * self.trained * (1 + self.moments))
+        if self.trained < 1:
+            return [f"memory a rank: weights {weights}, gradients and moments {learning}, and activations"]
+        parts = f"weights {weights}, gradients {weights}, moments {size(self.weights * self.moments)}"
+        return [f"memory a rank: {parts} = {size(self.bytes)}, and activations"]
+
 
 Make = Callable[[ModelSettings], nn.Module]
 

@@ -31,7 +31,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, logged, remembered, say
 from ordsmed.base.screen import command, command_lines
 from ordsmed.train import checkpoint
-from ordsmed.train.loop import asked_to_stop
+from ordsmed.train.loop import catch_stop_signals
 from ordsmed.train.plan import Plan
 from ordsmed.train.precision_trial import fastest_precision
 from ordsmed.train.training import Training
@@ -205,7 +205,11 @@ class RunGroup(Generic[R]):
         failed: dict[str, str] = {}
         lost = Counter[str]()
         progress = Progress(f"{self.noun}s", count, f"{self.noun}s", done=done, every=math.inf)
-        with asked_to_stop() as stopped, progress, contextlib.closing(side_by_side(waiting, places, stopped)) as ends:
+        with (
+            catch_stop_signals() as stopped,
+            progress,
+            contextlib.closing(side_by_side(waiting, places, stopped)) as ends,
+        ):
             for member, status in ends:
                 if _was_killed(status) and lost[member.name] < RETRIES:
                     lost[member.name] += 1

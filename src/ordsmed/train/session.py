@@ -25,7 +25,7 @@ from ordsmed.base.say import duration, logged, remembered, say
 from ordsmed.train import callbacks as hooks
 from ordsmed.train import checkpoint
 from ordsmed.train.auto import choose_layout
-from ordsmed.train.fitting import TooShort
+from ordsmed.train.fitting import TooShort, fit
 from ordsmed.train.plan import Plan
 from ordsmed.train.plan import planned as planned_for
 from ordsmed.train.precision_trial import expected, with_fastest_precision
@@ -236,9 +236,9 @@ def _fit_to_deadline(plan: Plan, request: Request) -> tuple[Training, dict[str, 
         return resolved, {}
     end = request.began + request.deadline
     try:
-        resolved, fit = retry_smaller(plan.by(resolved), request.folder, lambda plan: plan.fitted(end - time.time()))
+        resolved, facts = retry_smaller(plan.by(resolved), request.folder, lambda plan: fit(plan, end - time.time()))
     except TooShort as error:
         whole = duration(math.ceil(time.time() - request.began + error.seconds))
         error.args = (f"{error}; `--deadline` of {whole} or more is enough now",)
         raise
-    return resolved, {"fit": fit}
+    return resolved, {"fit": facts}

@@ -25,7 +25,7 @@ from ordsmed.train.mesh.precision import autocast
 Views = dict[str, Tensor]
 
 
-def look_ahead(job: Job, batches: Sequence[Batch], begin: Callable[[int], None]) -> None:
+def compare_examples(job: Job, batches: Sequence[Batch], begin: Callable[[int], None]) -> None:
     """Let the objective compare all examples of the step; `begin` seeds the dropout of a micro-batch.
 
     A step of one micro-batch in one process already has all examples, and needs no second forward pass.

@@ -198,7 +198,8 @@ TaskData.validate = lambda self, job, index: judge(self, job, index) | found(job
 KILLS = """
 from ordsmed.train.finetune import finish, plan
 kill = lambda moment: once(moment) and die()
-before(loop, "update", lambda job, batches, rate, index, inner, **_: inner in (1, 4, 10) and kill(f"step {inner + 1}"))
+steps = (1, 4, 10)
+before(loop, "train_step", lambda _, batches, rate, index, inner, **__: inner in steps and kill(f"step {inner + 1}"))
 before(saving.Saving, "save", lambda self, step, **_: step == 6 and kill("judged, not saved"))
 before(plan, "finish", lambda *_: kill("saved, not finished"))
 before(finish, "leave_weights", lambda *_: kill("predicted"))

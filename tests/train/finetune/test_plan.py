@@ -18,7 +18,8 @@ from ordsmed.nn.models import bert
 from ordsmed.train.finetune import plan as plans
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.mesh.layout import Layout, memory
+from ordsmed.train.memory import RankMemory
+from ordsmed.train.mesh.layout import Layout
 
 
 def test_files_are_told_with_their_size_or_how_to_get_them(tmp_path: Path) -> None:
@@ -50,14 +51,14 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
     begun: Any = object()
     plan = FinetuningPlan(recipe=recipe, ranks=Ranks(torch.device("cpu")), begun=begun)
     if learns:
-        wanted = ["network: 400 parameters with its head", memory(1600, 3)]
+        wanted = ["network: 400 parameters with its head", *RankMemory(1600, 3).lines]
     else:
         wanted = [
             "network: 400 parameters with its head, of which 100 learn",
             "memory a rank: weights 1.6 kB, gradients and moments 1.6 kB, and activations",
         ]
-    assert [*plan.sizes(), *plan.memory_lines()] == wanted
-    assert plan.memory_bytes() == (1600 * 5 if learns else 1600 + 400 * 4), (
+    assert [*plan.sizes(), *plan.memory().lines] == wanted
+    assert plan.memory().bytes == (1600 * 5 if learns else 1600 + 400 * 4), (
         "weights; gradients, two moments and the mean"
     )
 

@@ -415,7 +415,7 @@ def test_asked_to_stop_what_is_done_is_told(
     def asked() -> Iterator[Callable[[], int]]:
         yield lambda: signal.SIGTERM if len(list(folder.glob("trials/*/scores.json"))) >= stop_after else 0
 
-    monkeypatch.setattr(run_group, "asked_to_stop", asked)
+    monkeypatch.setattr(run_group, "catch_stop_signals", asked)
     monkeypatch.setattr(run_group, "end", lambda running: None)
     with pytest.raises(Stopped) as stopped:
         perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
@@ -424,7 +424,7 @@ def test_asked_to_stop_what_is_done_is_told(
     assert Run(folder).status["state"] == "stopped"
     told = f"{stop_after} of 3 trials are done; go on with:\n    ordsmed finetune {folder}"
     assert told in capsys.readouterr().err
-    monkeypatch.setattr(run_group, "asked_to_stop", lambda: contextlib.nullcontext(lambda: 0))
+    monkeypatch.setattr(run_group, "catch_stop_signals", lambda: contextlib.nullcontext(lambda: 0))
     perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
     assert at_once == ["seed-1", "seed-2", "seed-3"]
 

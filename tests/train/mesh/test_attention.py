@@ -11,7 +11,7 @@ import torch
 from ordsmed.base.ranks import Ranks
 from ordsmed.nn import varlen
 from ordsmed.nn.models import bert, elmo, gpt2, modern
-from ordsmed.train.mesh.attention import way
+from ordsmed.train.mesh.attention import attention_lines
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.pretrain.pretrain import rehearse
 
@@ -55,7 +55,7 @@ def test_the_way_in_a_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # a login node, which has no GPU itself
-    (line,) = way(network, Layout(**layout), Ranks(device), lengths)
+    (line,) = attention_lines(network, Layout(**layout), Ranks(device), lengths)
     assert line.startswith("attention: ")
     assert said in line
 
@@ -64,16 +64,16 @@ def test_rows_of_both_kinds_and_old_gpus_have_masks(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    (line,) = way(PLAIN, Layout(precision="fp16"), Ranks(GPU), [128], mixed=True)
+    (line,) = attention_lines(PLAIN, Layout(precision="fp16"), Ranks(GPU), [128], mixed=True)
     assert line.endswith(f"({FLASH} want rows that are all read one way)")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
-    (line,) = way(PLAIN, Layout(precision="fp16"), Ranks(GPU), [128])
+    (line,) = attention_lines(PLAIN, Layout(precision="fp16"), Ranks(GPU), [128])
     assert line.endswith("want compute capability 8.0 (some GPU: 7.0))")
 
 
 def test_what_has_no_attention_says_nothing() -> None:
     network: Any = elmo.Elmo()
-    assert way(network, Layout(), Ranks(CPU), [128]) == []
+    assert attention_lines(network, Layout(), Ranks(CPU), [128]) == []
 
 
 ATTENDS = "attention: torch's kernel; texts one by one"

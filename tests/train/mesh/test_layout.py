@@ -24,7 +24,8 @@ from ordsmed.tell.show.show import layout as show_layout
 from ordsmed.tell.show.show import show
 from ordsmed.train import checkpoint
 from ordsmed.train.auto import divisors
-from ordsmed.train.mesh.layout import Layout, arithmetic, memory, parse
+from ordsmed.train.memory import RankMemory
+from ordsmed.train.mesh.layout import Layout, arithmetic, parse
 from ordsmed.train.mesh.parallel import padded_rows
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
@@ -494,7 +495,8 @@ def test_what_16_bits_are() -> None:
 
 
 def test_what_is_held_and_how_long_it_goes_in_words() -> None:
-    assert memory(1000, 2) == "memory a rank: weights 1 kB, gradients 1 kB, moments 2 kB = 4 kB, and activations"
+    line = "memory a rank: weights 1 kB, gradients 1 kB, moments 2 kB = 4 kB, and activations"
+    assert RankMemory(1000, 2).lines == [line]
     phase = Phase(epochs=2.5, steps=0, length=1, batch=4, learning_rate=1.0)
     told = arithmetic(phase, 3, Layout(micro=2).share(phase, 1, "cpu", 0, 2))
     assert told == "phase 3: 2.5 epochs of 4 rows x 1 token; batch = micro 2 x accumulation 1 x devices 2"

@@ -24,7 +24,8 @@ from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Ramp, Schedule
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import plan as train_plans
-from ordsmed.train.mesh.layout import Layout, memory
+from ordsmed.train.memory import RankMemory
+from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.pretrain import plan as plans
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
@@ -164,31 +165,22 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_that_are_read_either_way_are_planned_so(monkeypatch: pytest.MonkeyPatch, one_way: bool) -> None:
     """As hybrid's: attention takes another way where some rows are read from left to right."""
     told: list[bool] = []
-    monkeypatch.setattr(train_plans, "way", lambda *_, mixed: told.append(mixed) or ["a way"])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(train_plans, "attention_lines", lambda *_, mixed: told.append(mixed) or ["a way"])  # type: ignore[func-returns-value]
     _, plan = planned(monkeypatch, one_way=one_way)
     plan = dataclasses.replace(plan, network=SimpleNamespace())  # type: ignore[arg-type]
-    assert plan.attention() == plan.attention(mixed=True) == ["a way"]
-    assert told == [one_way, True]
+    assert train_plans.attention_kernels(plan) == ["a way"]
+    assert told == [one_way]
 
 
 def test_what_a_rank_holds_of_a_pretraining(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "held_by_rank", lambda *_: 1000)
     _, plan = planned(monkeypatch, 2, describe=lambda device, precision: [f"told of {device} in {precision}"])
-    lines = [*plan.spread(), *plan.memory_lines()]
+    lines = train_plans.layout_lines(plan)
     assert lines[0].startswith("layout: 2 x 1 x 1")
-    assert lines[1] == f"told of cpu in {plan.likely_layout.precision}"
+    assert lines[1] == "told of cpu in fp32"
     assert lines[2].endswith("batch = micro 1 x accumulation 1 x devices 2")
-    assert lines[3] == memory(4000, 3)
-    assert plan.memory_bytes() == 4000 * (2 + 3), "weights, gradients, two moments and the mean"
-
-
-@pytest.mark.parametrize("here", [True, False])
-def test_room_is_asked_for_on_the_mesh_that_is_meant(monkeypatch: pytest.MonkeyPatch, here: bool) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(train_plans.room, "check", lambda *given, here: asked.append((*given, here)))
-    recipe, plan = planned(monkeypatch, 6)
-    plan.fits(len, here=here)  # type: ignore[arg-type]
-    assert asked == [(recipe, plan.network, plan.ranks, len, here)]
+    assert lines[3:] == RankMemory(4000, 3).lines
+    assert plan.memory().bytes == 4000 * (2 + 3), "weights, gradients, two moments and the mean"
 
 
 def test_gpus_may_stand_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

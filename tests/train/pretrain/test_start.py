@@ -37,7 +37,8 @@ def begun(recipe: Recipe, tmp_path: Path) -> Path:
     """The folder of a run that was stopped after a step, in the fifth phase of all."""
     own = job_of(recipe("begun"), *SMALL)
     change(own, phases_before=4)
-    loop.update(own, next(loop.load(own.rows(0), own.share(0), 0, 1, workers=0, device=own.ranks.device)), 1e-3, 0, 0)
+    batches = next(loop.load(own.rows(0), own.share(0), 0, 1, workers=0, device=own.ranks.device))
+    loop.train_step(own, batches, 1e-3, 0, 0)
     folder = tmp_path / "begun"
     Run(folder).begin(own.recipe, fingerprint="x")
     Saving(own, folder).save(1, final=True)
@@ -144,14 +145,14 @@ def test_it_goes_on_after_a_kill_and_its_first_weights_come_again(
 ) -> None:
     words = [*SMALL, f'init="{begun}"', 'vocabulary="transplant"']
     whole = pretrain(str(recipe("whole", steps=4, data=str(other), save=2)), words)
-    update, killed = loop.update, recipe("killed", steps=4, data=str(other), save=2)
+    update, killed = loop.train_step, recipe("killed", steps=4, data=str(other), save=2)
 
     def until_the_fourth(*given: Any, step: int) -> Any:
         if step == 4:
             raise KeyError("killed")
         return update(*given, step=step)
 
-    monkeypatch.setattr(loop, "update", until_the_fourth)
+    monkeypatch.setattr(loop, "train_step", until_the_fourth)
     with pytest.raises(KeyError, match="killed"):
         pretrain(str(killed), words)
     for thread in threading.enumerate():
@@ -159,7 +160,7 @@ def test_it_goes_on_after_a_kill_and_its_first_weights_come_again(
             thread.join()
     assert checkpoint.steps(tmp_path / "killed" / "checkpoints") == [2]
     assert Run(tmp_path / "killed").status["vocabulary"] == Run(whole).status["vocabulary"]
-    monkeypatch.setattr(loop, "update", update)
+    monkeypatch.setattr(loop, "train_step", update)
     first = open_model(tmp_path / "killed", 0).objective.model.words.weight
     assert torch.equal(first, job_of(recipe(data=str(other)), *words).objective.model.words.weight)
     begun.rename(tmp_path / "gone")

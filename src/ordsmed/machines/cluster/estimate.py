@@ -222,7 +222,7 @@ def estimate(
         seconds=seconds,
         device_hours=device_hours,
         kilowatt_hours=_energy(speed, where_found, (work + checking) * trials, device_hours),
-        memory_bytes=plan.memory_bytes(),
+        memory_bytes=plan.memory().bytes,
         notes=tuple(f"not counted: {note}" for note in lacks),
     )
 

@@ -20,13 +20,13 @@ from ordsmed.learn.task import Task
 from ordsmed.nn.model import ModelSettings
 from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.text import read
+from ordsmed.train import memory
 from ordsmed.train.finetune.examples import TaskData, records_of
 from ordsmed.train.finetune.finish import finish
 from ordsmed.train.finetune.initialization import Begun, Start, prepared, start
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.fitting import fit
 from ordsmed.train.job import Job, assemble
-from ordsmed.train.mesh.layout import memory
+from ordsmed.train.memory import RankMemory
 from ordsmed.train.mesh.parallel import held_by_rank
 from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training
@@ -42,6 +42,7 @@ class FinetuningPlan(Plan):
     data: TaskData | None = None
 
     recipes: ClassVar[type[Finetuning]] = Finetuning
+    final_validations: ClassVar[float] = 2.0  # the finished run validates its best checkpoint again
 
     @classmethod
     def of(cls, recipe: Training, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
@@ -85,7 +86,8 @@ class FinetuningPlan(Plan):
         plan = dataclasses.replace(plan, recipe=recipe, notes=(*plan.notes, *filled, *_files(recipe)))
         if make or (not recipe.examples and all(there(path) for split in SPLITS for path in recipe.task.paths(split))):
             plan = plan._read(recipe.features if make and not run.only_checks() else "")
-        plan.fits(lambda model: model.build(plan.tokenizer.vocabulary), here=here)
+        vocabulary = plan.tokenizer.vocabulary
+        memory.check(plan.recipe, plan.network, plan.ranks, lambda model: model.build(vocabulary), here=here)
         return plan
 
     def _read(self, cache: str) -> Self:
@@ -134,7 +136,7 @@ class FinetuningPlan(Plan):
     def subject(self) -> str:
         recipe, count = self.recipe, self._counts()[0]
         often = recipe.updates * recipe.batch / max(recipe.examples, 1)
-        weights = "random weights" if recipe.fresh else self.weights()
+        weights = f"weights from {recipe.init}" if recipe.init and not recipe.fresh else "random weights"
         network = f"{kind_of(self.network)}: {many(count, 'parameter')}, {weights}"
         return f"{network}; learns {kind_of(recipe.task)} from {many(recipe.examples, 'example')}, {often:.3g} times"
 
@@ -153,29 +155,18 @@ class FinetuningPlan(Plan):
         sizes = [(tensor.numel(), tensor.requires_grad) for tensor in self.task.parameters()]
         return sum(n for n, _ in sizes), sum(n for n, learns in sizes if learns)
 
-    def memory_bytes(self) -> int:
+    def memory(self) -> RankMemory:
         if self.begun is None or not self.recipe.examples:
-            return 0
+            return RankMemory(0)
         count, learned = self._counts()
-        tensors_a_weight = 1 + self.recipe.optimizer.moments + bool(self.recipe.average)
-        return int(4 * held_by_rank(self.task, self.recipe.layout) * (1 + tensors_a_weight * learned / count))
+        moments = self.recipe.optimizer.moments + bool(self.recipe.average)
+        return RankMemory(4 * held_by_rank(self.task, self.recipe.layout), moments, learned / count)
 
     def flops(self, index: int) -> float:
         return self.task.flops(self.recipe.batch, self.row_length(index)) if self.data else 0.0
 
     def validation_rows(self) -> int:
         return len(self.data.dev.features) if self.data and self.data.dev is not None else 0
-
-    def memory_lines(self) -> list[str]:
-        if self.begun is None or not self.recipe.examples:
-            return []
-        weights_size = 4 * held_by_rank(self.task, self.recipe.layout)
-        moments = self.recipe.optimizer.moments + bool(self.recipe.average)
-        count, learned = self._counts()
-        if learned == count:
-            return [memory(weights_size, moments)]
-        learning = size(weights_size * learned / count * (1 + moments))
-        return [f"memory a rank: weights {size(weights_size)}, gradients and moments {learning}, and activations"]
 
     def build(self, *, resume_state: dict[str, Any] | None = None) -> Job:
         begun, recipe = self.begun, self.recipe
@@ -194,9 +185,6 @@ class FinetuningPlan(Plan):
 
         job = assemble(recipe, self.ranks, self.data, networks, new=resume_state is None)
         return dataclasses.replace(job, began_as=facts)
-
-    def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
-        return fit(self, seconds, endings=2.0)  # the finished run validates its best checkpoint again
 
     def verify(self) -> None:
         """Do nothing: the files were read and checked by `completed`."""

@@ -17,7 +17,7 @@ from ordsmed.train.mesh.precision import DTYPES
 FLASH = "flash kernels for texts of any length"
 
 
-def way(
+def attention_lines(
     network: ModelSettings, layout: Layout, ranks: Ranks, lengths: Sequence[int], *, mixed: bool = False
 ) -> list[str]:
     """Return one line on the attention of rows of these lengths; none for a network without attention.

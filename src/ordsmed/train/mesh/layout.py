@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine.threads import MOST_THREADS
-from ordsmed.base.say import many, size
+from ordsmed.base.say import many
 from ordsmed.base.settings import as_toml
 from ordsmed.data.loader import Share
 from ordsmed.learn.phases import Phase
@@ -292,11 +292,6 @@ def _rows(phase: Phase) -> str:
     if last < phase.batch:
         return f"{ramp.start:,} to {many(last, 'row')} (it ends before it comes to {phase.batch:,})"
     return f"{ramp.start:,} to {many(last, 'row')} (from step {phase.ramp_steps + 1:,} on)"
-
-
-def memory(weights_size: int, moments: int) -> str:
-    parts = f"weights {size(weights_size)}, gradients {size(weights_size)}, moments {size(weights_size * moments)}"
-    return f"memory a rank: {parts} = {size(weights_size * (2 + moments))}, and activations"
 
 
 def parse(text: str, layout: Layout) -> Layout:

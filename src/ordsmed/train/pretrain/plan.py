@@ -29,11 +29,10 @@ from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.model import ModelSettings, own_tensors
 from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train import checkpoint
-from ordsmed.train.fitting import fit
+from ordsmed.train import checkpoint, memory
 from ordsmed.train.init_check import check_same
 from ordsmed.train.job import Job, assemble, check_frozen, check_word_count
-from ordsmed.train.mesh.layout import memory
+from ordsmed.train.memory import RankMemory
 from ordsmed.train.mesh.parallel import held_by_rank
 from ordsmed.train.pace import expected_seconds
 from ordsmed.train.plan import Plan
@@ -93,7 +92,13 @@ class PretrainingPlan(Plan):
         if (origin := Origin.find(self.recipe.init, key="init")) and (left := origin.unfinished()):
             notes.append(f"init: {left}")
         plan = dataclasses.replace(plan, notes=tuple(notes))
-        plan.fits(lambda model: plan.recipe.objective.build(model, plan.tokenizer), here=here)
+        memory.check(
+            plan.recipe,
+            plan.network,
+            plan.ranks,
+            lambda model: plan.recipe.objective.build(model, plan.tokenizer),
+            here=here,
+        )
         if data and any(phase.freeze for phase in plan.recipe.phase):
             names = [name for name, weight in plan.objective.named_parameters() if weight.requires_grad]
             check_frozen(plan.recipe.phase, names)
@@ -120,7 +125,13 @@ class PretrainingPlan(Plan):
                 check_words(self.network, next(iter(self.recipe.sources)))
         try:
             plan = dataclasses.replace(self, tokenizer=tokenizer)
-            plan.fits(lambda model: plan.recipe.objective.build(model, tokenizer), here=here)
+            memory.check(
+                plan.recipe,
+                plan.network,
+                plan.ranks,
+                lambda model: plan.recipe.objective.build(model, tokenizer),
+                here=here,
+            )
             _ = plan.objective
         except RecipeError as error:
             known = isinstance(tokenizer, Tokenizer)  # otherwise the placeholder may have caused the error
@@ -158,11 +169,16 @@ class PretrainingPlan(Plan):
         """The model to distill from; None: the recipe names none, or that of a resumed run no longer exists."""
         return teacher_of(self.recipe, self.tokenizer, gone=self.folder is not None)
 
+    def make_networks(self, network: ModelSettings) -> Objective:
+        objective: Objective = self.recipe.objective.build(network, self.tokenizer)
+        return objective
+
     def subject(self) -> str:
         assert self.data is not None
         assert self.effort is not None
         count = sum(tensor.numel() for tensor in own_tensors(self.objective).values())
-        network = f"{kind_of(self.network)}: {many(count, 'parameter')}, {self.weights()}"
+        weights = f"weights from {self.recipe.init}" if self.recipe.init else "random weights"
+        network = f"{kind_of(self.network)}: {many(count, 'parameter')}, {weights}"
         return f"{network}; {' and '.join(str(store.folder) for store in self.data.encoded)}: {self.effort.line}"
 
     def sizes(self) -> list[str]:
@@ -212,26 +228,15 @@ class PretrainingPlan(Plan):
             say(f"{problem.place}: {problem.found}; wanted {problem.wanted}; goes on all the same")
         return plan
 
-    def spread(self) -> list[str]:
-        first, *batches = super().spread()
-        return [first, *self.objective.describe(self.ranks.device.type, self.likely_layout.precision), *batches]
-
-    def attention(self, *, mixed: bool = False) -> list[str]:
-        return super().attention(mixed=mixed or any(networks.one_way for networks in self.by_phase))
-
-    def memory_bytes(self) -> int:
-        weights = 4 * held_by_rank(self.objective, self.recipe.layout)
-        return int(weights * (2 + self.recipe.optimizer.moments + bool(self.recipe.average)))
+    def memory(self) -> RankMemory:
+        moments = self.recipe.optimizer.moments + bool(self.recipe.average)
+        return RankMemory(4 * held_by_rank(self.objective, self.recipe.layout), moments)
 
     def flops(self, index: int) -> float:
         return self.by_phase[index].flops(self.recipe.phase[index].batch, self.row_length(index))
 
     def validation_rows(self) -> int:
         return self.recipe.validation_rows
-
-    def memory_lines(self) -> list[str]:
-        weights_size = 4 * held_by_rank(self.objective, self.recipe.layout)
-        return [memory(weights_size, self.recipe.optimizer.moments + bool(self.recipe.average))]
 
     def build(self, *, resume_state: dict[str, Any] | None = None) -> Job:
         """Build the job. `init` is not read if a checkpoint will be restored."""
@@ -264,9 +269,6 @@ class PretrainingPlan(Plan):
                 checkpoint.restore_moments(location, job.optimizer, job.parts)
             return dataclasses.replace(job, phases_before=int(state["phases"]))
         return job
-
-    def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
-        return fit(self, seconds)
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
         return finish(job, folder)
