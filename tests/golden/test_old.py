@@ -104,8 +104,8 @@ def test_a_stopped_training_goes_on_as_it_would_have(
     stood = {path for path in Path().rglob("*") if path.parts[0] not in (name, f".{name}.lock")}
     TRAININGS[name](f"{name}.toml")
     said = capsys.readouterr().err
-    assert f"goes on from {name}/checkpoints/step-00000000{STOP - 1}" in said
-    assert name != "tuned" or said.count("features stand, reused") == 2
+    assert f"resumed from {name}/checkpoints/step-00000000{STOP - 1}" in said
+    assert name != "tuned" or said.count("cached features are used") == 2
     assert {p for p in Path().rglob("*") if p.parts[0] != name and p.suffix != ".lock"} == {
         p for p in stood if p.suffix != ".lock"
     }

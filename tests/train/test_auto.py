@@ -328,7 +328,7 @@ def test_one_that_alone_has_no_room_ends(monkeypatch: pytest.MonkeyPatch, other:
         ranks.store.set(f"full/{auto._trials + 1}/0", "")
         assert auto._tried(job, 0, 4, ranks) == 0.0
     else:
-        with pytest.raises(RunError, match=r"^rank 1: alone has no memory left for phase 1, micro 4; name a smaller"):
+        with pytest.raises(RunError, match=r"^rank 1: ran out of memory alone, for phase 1, micro 4; name a smaller"):
             auto._tried(job, 0, 4, ranks)
 
 

@@ -344,9 +344,9 @@ def test_what_fits_is_left_and_what_hardly_does_is_warned_of(
     small, _ = fitted(monkeypatch, recipe, 14.0 / 0.95)
     assert table(small.phase) == [[4, 0.0], [4, 0.1]]  # a share of the phase stays one
     assert "--deadline: 8.00% of the recipe's steps" in capsys.readouterr().err
-    with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 4 s or more for them$"):
+    with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 4 s or more$"):
         fitted(monkeypatch, recipe, 2.9)
-    with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 25 s or more for them$"):
+    with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 25 s or more$"):
         fitted(monkeypatch, recipe, 2.9, spent=10.0, judging=11.0)
     assert table(fitted(monkeypatch, recipe, 25.0, spent=10.0, judging=11.0)[0].phase) == [[1, 0.0], [1, 0.1]]
 
@@ -554,7 +554,7 @@ def test_where_a_trial_has_no_room_it_goes_on_with_fewer_rows_at_a_time(
     folder = pretrain(str(recipe("full", steps=2, extra=second, save=0, validate=0)), deadline=600.0)
     told = capsys.readouterr().err
     for micro in (4, 2):
-        assert f"{folder}: no memory was left at step 3: goes on with layout.micro=[8, {micro}]\n" in told
+        assert f"{folder}: out of memory at step 3: the run continues with layout.micro=[8, {micro}]\n" in told
     assert tried == [*[(0, 8), (0, 8), (1, 8)], *[(0, 8), (0, 8), (1, 4)], *[(0, 8), (0, 8), (1, 2)] * 2]
     assert settings.read(folder / "recipe.toml")["layout"]["micro"] == [8, 2]
     assert Run(folder).status["state"] == "done"

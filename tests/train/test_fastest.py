@@ -181,7 +181,7 @@ def test_a_gpu_has_units_for_16_bits(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: arch)
     plan: Any = Planned(Made(Layout(precision="auto")))
     assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == chosen
-    why = "for which this GPU has units" if arch >= (7, 0) else "this GPU has no units for 16 bits"
+    why = "the GPU has units for it" if arch >= (7, 0) else "the GPU has no 16-bit units"
     assert capsys.readouterr().err == f"layout.precision: auto took {chosen}: {why}\n"
 
 
@@ -209,7 +209,7 @@ def test_on_the_machine_of_the_tests_nothing_is_measured(
 @pytest.mark.parametrize(
     ("norm", "error", "told"),
     [
-        (float("nan"), None, "bf16: step 2: its gradient is no number"),
+        (float("nan"), None, "bf16: step 2: gradients contain NaN or Inf"),
         (1.0, RuntimeError("no kernel\nfor this"), "bf16: no kernel"),
         (1.0, MemoryError(), "bf16: MemoryError"),
     ],
@@ -270,7 +270,7 @@ def test_8_bits_need_bf16(device: str, capsys: pytest.CaptureFixture[str]) -> No
     """Nothing is measured for it."""
     plan: Any = Planned(Made(Layout(fp8=True)), Ranks(torch.device(device)))
     assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == "bf16"
-    assert capsys.readouterr().err == "layout.precision: auto took bf16: which layout.fp8 needs\n"
+    assert capsys.readouterr().err == "layout.precision: auto took bf16: needed by layout.fp8\n"
     assert precision_trial.expected(plan) == "bf16"
 
 

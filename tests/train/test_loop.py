@@ -204,7 +204,7 @@ def test_a_run_stops_at_a_step_that_is_told_and_goes_on(
     assert ended.value.code == 0
     folder = run.place(*run.load(Pretraining, str(parts), []))
     assert (run.Run(folder).status["state"], run.Run(folder).status["step"]) == ("stopped", 2)
-    assert f"saved at step 2 of 6; go on with:\n    ordsmed pretrain {folder}" in capsys.readouterr().err
+    assert f"saved at step 2 of 6; resume it with:\n    ordsmed pretrain {folder}" in capsys.readouterr().err
     pretrain(str(parts))
     assert [x.get("loss") for x in read(folder / "metrics.jsonl")] == [
         x.get("loss") for x in read(whole / "metrics.jsonl")
@@ -242,7 +242,7 @@ def test_how_to_go_on_is_logged_though_nobody_reads(recipe: Recipe, monkeypatch:
         pretrain(str(asked))
     folder = asked.with_suffix("")
     assert ended.value.by == signal.SIGPIPE
-    assert f"saved at step {ended.value.step} of 6; go on with:\n" in (folder / "log.txt").read_text()
+    assert f"saved at step {ended.value.step} of 6; resume it with:\n" in (folder / "log.txt").read_text()
 
 
 def test_a_reader_that_went_away_asks_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,7 @@ def test_what_a_full_disk_does_not_take_waits(
         assert own.path.read_text() == '{"step": 1}\n'
         with pytest.raises(RunError, match="No space left on device"):
             own.flush(WEIGHTS, final=True)
-    assert capsys.readouterr().err.count("the lines wait in memory") == 1
+    assert capsys.readouterr().err.count("metrics are kept in memory until the disk has space") == 1
     own.note({"step": 4})
     assert [line["step"] for line in read(own.path)] == [1, 2, 3, 4]
     assert (own.unwritten, own.full) == ("", False)

@@ -181,7 +181,7 @@ BROKEN: list[tuple[list[str], dict[str, Any], str]] = [
     (["data=e.toml", "tokenizer=nowhere"], {}, "nowhere"),
     (["data=e.toml", "model={kind='elmo', width=16, cells=32}", "objective.kind=bilm"], {}, "cuts words into pieces"),
     (["data=e.toml", "model.kind=roberta"], {}, "its padding token has the number 0"),
-    (["data=e-words.toml"], {}, "holds whole words"),
+    (["data=e-words.toml"], {}, "has whole words"),
     (["data=e-words.toml", "model={kind='elmo', width=16, cells=32}", "objective={kind='bilm', samples=0}"], {}, GOES),
     (["data=e-bytes.toml", "model.kind=roberta"], {}, GOES),
     (["init=nowhere"], {}, "init: found nowhere"),
@@ -303,7 +303,7 @@ def test_a_folder_of_another_run_is_refused_before_data_are_made(
     pretrain(str(recipe("r", steps=4)))
     before = tree(home)
     for act in (rehearse, pretrain):
-        with pytest.raises(RecipeError, match="holds a run of another recipe or other data"):
+        with pytest.raises(RecipeError, match="holds a run of another recipe or of other data"):
             act("r.toml", ["data=e.toml"])
         assert tree(home) == before, "nothing was made"
     assert outcome(rehearse, "r.toml", ["data=e.toml"], anew=True) == GOES

@@ -69,7 +69,7 @@ def test_a_run_is_shown_on_as_many_processes_as_it_lay_on(
     assert (shown.stands, shown.folder, shown.devices) == (True, Path("run"), wanted)
     assert shown.changed == f"run on {wanted}"
     assert requested(Pretraining, "run", overrides, "", "").changed == "run on 1", "as many as there are"
-    with pytest.raises(RecipeError, match=r"run: is a run, but seed=2 is given; a run goes on by its own recipe"):
+    with pytest.raises(RecipeError, match=r"run: is a run, which cannot be resumed with seed=2; a resumed run keeps"):
         requested(Pretraining, "run", ["seed=2"], "", "")
 
 
@@ -104,7 +104,7 @@ def test_what_would_change_is_told_last(recipe: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(PretrainingPlan, "sizes", lambda _: ["sizes"])
     monkeypatch.setattr(PretrainingPlan, "by_phase", ())
     monkeypatch.setattr(PretrainingPlan, "memory", lambda _: RankMemory(100))
-    ranks = Ranks(torch.device("cpu"))
+    ranks = Ranks(torch.device("cpu"), world=2, shape=(1, 2, 1))
     plan = PretrainingPlan(recipe=requested(Pretraining, recipe, [], "", "").recipe, ranks=ranks, notes=("note",))  # type: ignore[arg-type]
     lines = plan.lines()
     assert [line.split(":")[0].split()[0] for line in lines] == ["note", "sizes", "layout", "phase", "memory"]

@@ -81,14 +81,14 @@ def test_what_no_machine_has_is_not_shown(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=r"^1$"):
         cli.main(["show", "tiny/bert", "model.width=100000000"])
-    assert "which no machine has" in capsys.readouterr().err
+    assert "more than any machine has" in capsys.readouterr().err
     monkeypatch.setattr(machine_memory, "memory_limit", lambda: 1_000_000)  # what one machine lacks another may have
     cli.main(["show", "tiny/bert"])
     cli.main(["pretrain", "tiny/bert", "--dry-run", "--devices", "2"])
     capsys.readouterr()
     with pytest.raises(SystemExit, match=r"^1$"):
         cli.main(["pretrain", "tiny/bert", "--dry-run"])
-    assert "of memory with what they learn by; wanted less than the 1 MB there are here" in capsys.readouterr().err
+    assert "of memory with gradients and moments; wanted less than the 1 MB of this machine" in capsys.readouterr().err
 
 
 def bert_of(model: bert.Bert) -> torch.nn.Module:
@@ -180,7 +180,7 @@ def test_stopped_before_the_first_step(
     monkeypatch.setattr(MicroBatches, "__getitem__", make)
     with pytest.raises(Stopped):
         pretrain(str(recipe(steps=2)), ["layout.micro=1"])
-    assert "stopped before its first step; go on with:\n    ordsmed pretrain" in capsys.readouterr().err
+    assert "stopped before its first step; resume it with:\n    ordsmed pretrain" in capsys.readouterr().err
 
 
 def test_a_step_of_one_micro_batch_is_always_whole() -> None:

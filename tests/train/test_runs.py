@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_is_passed_over(recipe: Recipe, capsys: pytest.Capt
         said = capsys.readouterr().err
         assert str(newest) in said
         assert part in said
-        assert "goes on from" in said
+        assert "resumed from" in said
         assert "step-000000008" in said
         assert losses(folder) == losses(whole)
 
@@ -158,7 +158,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(recipe: Recipe) -> None:
     lines = [line for line in process.stderr.splitlines() if line.startswith("ordsmed: ")]
     assert len(lines) == 1, process.stderr
     assert "cannot write" in lines[0]
-    assert "checkpoint of step 4 stands" in lines[0]
+    assert "the last complete checkpoint is that of step 4" in lines[0]
     assert "Traceback" not in process.stderr
     target = folder.parent / "full2"
     assert checkpoint.steps(target / "checkpoints") == [4]
@@ -194,7 +194,7 @@ def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pyt
         return update(job, batches, rate, index, inner, **more)
 
     monkeypatch.setattr(loop, "train_step", broken)
-    with pytest.raises(RunError, match=r"step 6: loss nan.*finite.*checkpoint of step 4 stands"):
+    with pytest.raises(RunError, match=r"step 6: loss nan.*finite.*the last complete checkpoint is that of step 4"):
         pretrain(str(asked))
     folder = asked.with_suffix("")
     assert checkpoint.steps(folder / "checkpoints") == [4]
@@ -222,7 +222,7 @@ def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
     monkeypatch.undo()
     said, since = capsys.readouterr().err, 4 if at > 4 else 0
     for micro in (4, 2):
-        assert f"{folder}: no memory was left at step {at}: goes on with layout.micro=[{micro}]\n" in said
+        assert f"{folder}: out of memory at step {at}: the run continues with layout.micro=[{micro}]\n" in said
     assert tried == [*[8] * at, *[4] * (at - since), *[2] * (12 - since)]
     assert settings.read(folder / "recipe.toml")["layout"]["micro"] == [2]
     other, words = recipe("other"), ["layout.micro=2"]
@@ -469,7 +469,7 @@ def test_another_number_of_streams_begins_anew_and_says_so(tmp_path: Path, capsy
     recipe = folder / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("batch = 8", "batch = 4"))
     pretrain(str(folder))
-    assert "carries h of 8 streams, now 4: all of them begin anew" in capsys.readouterr().err
+    assert "has h of 8 streams, the run has 4: all streams start empty" in capsys.readouterr().err
     assert Run(folder).status["step"] == 6
 
 

@@ -97,7 +97,7 @@ def test_other_circumstances_are_told(
     assert "losses will agree" not in capsys.readouterr().err
     resume.restore(job("layout.micro=2"), path, {**state, "threads": 99})
     said = capsys.readouterr().err
-    assert "made with threads 99, now 1; micro [8, 4], now [2, 2]: losses will agree, but not to the last bit" in said
+    assert "saved with threads 99, now 1; micro [8, 4], now [2, 2]: losses will agree except for rounding" in said
     resume.restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
     assert "losses will agree" not in capsys.readouterr().err, "nothing is learned any more"
     resume.restore(job(), path, {**state, "machine": "NVIDIA A100", "kernels": ["gelu"], "triton": "3.6.0"})
@@ -106,7 +106,7 @@ def test_other_circumstances_are_told(
     resume.restore(job(), path, {k: v for k, v in state.items() if k not in ("machine", "kernels", "triton")})
     assert "losses will agree" not in capsys.readouterr().err, "a checkpoint of before says nothing of these"
     resume.restore(job("layout.precision=bf16", "layout.fp8=true"), path, state)
-    assert "made with precision fp32, now bf16, fp8: losses will agree" in capsys.readouterr().err
+    assert "saved with precision fp32, now bf16, fp8: losses will agree" in capsys.readouterr().err
 
 
 def test_it_rewinds_as_often_as_it_must(
@@ -189,7 +189,7 @@ def test_who_comes_to_a_folder_goes_on_begins_or_is_refused(job: Callable[..., J
     Run(folder).set(fingerprint="another")
     (folder / "checkpoints" / "step-000000003").mkdir(parents=True)
     assert stands([str(folder)], anew=False), "a folder means itself"
-    with pytest.raises(RecipeError, match="holds a run of another recipe or other data"):
+    with pytest.raises(RecipeError, match="holds a run of another recipe or of other data"):
         stands(words, anew=False)
     (folder / "checkpoints" / "step-000000003").rmdir()
     assert not stands(words, anew=False)
@@ -234,7 +234,7 @@ def test_a_run_of_a_gpu_goes_on_without_one(
     found, changed = request.fitted_to(kept, tmp_path, 1, set())
     assert (found.layout.device, found.layout.replicate) == ("cuda:1" if gpu else "auto", 0)
     told = "its layout on 1 process: 2 x 1 x 1 became 1 x 1 x 1"
-    assert changed == (told if gpu else f"{told}; there is no GPU: device cuda:1 became auto")
+    assert changed == (told if gpu else f"{told}; found no GPU, so device cuda:1 became auto")
     assert request.fitted_to(kept, tmp_path, 2, {"device"}) == (kept, "")
     assert request.fitted_to(on_cpu, tmp_path, 1, set()) == (on_cpu, "")
 
@@ -255,7 +255,7 @@ def test_a_run_is_asked_for_by_its_folder_or_a_recipe(
     again = requested(Pretraining, str(folder), ["layout.micro=2", "trouble.window=9"], "auto", "big")
     found = again.recipe
     assert (again.folder, found.layout.micro, found.layout.threads, found.trouble.window) == (folder, 2, 3, 9)
-    with pytest.raises(RecipeError, match="is a run, but seed=4 is given; a run goes on by its own recipe"):
+    with pytest.raises(RecipeError, match="is a run, which cannot be resumed with seed=4; a resumed run keeps"):
         requested(Pretraining, str(folder), ["layout.micro=2", "seed=4"], "", "")
     capsys.readouterr()
     (folder / "recipe.toml").write_text(path.read_text().replace("[layout]", "[layout]\nshard = 2"))
@@ -302,7 +302,10 @@ def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("before", "said"),
-    [([["gone", 1]], "other data: .*; wanted those which it began with"), (None, "fewer data; wanted those which")],
+    [
+        ([["gone", 1]], "other data: .*; wanted the data this run was started with"),
+        (None, "fewer documents or files; wanted the data"),
+    ],
 )
 def test_a_run_goes_on_with_its_own_data(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any, said: str
@@ -390,7 +393,8 @@ def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_p
     results._check_learned(own, tmp_path)
     own.state.left_out.append({"first": 4, "last": 4, "why": "norm inf"})
     with pytest.raises(
-        Trouble, match="3 of 5 steps taught nothing, the last for norm inf; wanted half of them at least"
+        Trouble,
+        match="3 of 5 steps were skipped, the last because of norm inf; wanted at least half of the steps trained",
     ):
         results._check_learned(own, tmp_path)
 
@@ -506,7 +510,7 @@ def test_a_start_is_told_in_a_few_lines(
     assert (tmp_path / "log").read_text().splitlines() == [*short, "planned", "lent"]
     request.getfixturevalue("details")
     go(found=4)
-    assert capsys.readouterr().err.splitlines() == [*short[:2], f"goes on from {tmp_path}/step", "planned", "lent"]
+    assert capsys.readouterr().err.splitlines() == [*short[:2], f"resumed from {tmp_path}/step", "planned", "lent"]
 
 
 def test_a_run_begins(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -515,7 +519,7 @@ def test_a_run_begins(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert go() == {"finished": True}
     told = capsys.readouterr().err.splitlines()
     assert told[:2] == ["bert: 9 parameters", "on cpu, 1 thread, fp32"]
-    assert told[2:] == [f"in {tmp_path}; Ctrl-C saves the run, which goes on with:", f"    ordsmed pretrain {tmp_path}"]
+    assert told[2:] == [f"in {tmp_path}; Ctrl-C saves the run; resume it with:", f"    ordsmed pretrain {tmp_path}"]
     assert noted == ["verified", ("build", None), ("note", 0), ("train", 0, 2e9)]
     noted.clear()
     go("trouble.action=rewind")
@@ -542,7 +546,7 @@ def test_what_is_over_stays_as_it_lies(
     noted.clear()
     go(found=3)
     assert ("restore", True) in noted
-    assert f"{tmp_path}: it stopped early, at step 3 of 5, and is done" in capsys.readouterr().err
+    assert f"{tmp_path}: stopped early, at step 3 of 5, and is done" in capsys.readouterr().err
     noted.clear()
     go()
     assert noted[-1] == ("train", 0, 2e9), "what has not begun is not over"
@@ -550,10 +554,10 @@ def test_what_is_over_stays_as_it_lies(
 
 def test_a_checkpoint_of_no_numbers_is_not_gone_on_from(going: Any, tmp_path: Path) -> None:
     go, _ = going
-    for before, said in (((), "wanted finite ones; "), ((2, 4), "delete it, and step 2 is gone on from; or ")):
+    for before, said in (((), "wanted finite ones; "), ((2, 4), "delete it to resume from step 2; or ")):
         for step in before:
             (tmp_path / "checkpoints" / f"step-{step:09d}").mkdir(parents=True)
-        with pytest.raises(Trouble, match="holds weights with NaN or Inf") as error:
+        with pytest.raises(Trouble, match="has weights with NaN or Inf") as error:
             go(found=4, finite=False)
         assert said in str(error.value)
         assert ("delete it" in str(error.value)) == bool(before)
@@ -567,7 +571,7 @@ def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixtur
             go(ends=Stopped(step, 15))
         status = Run(tmp_path).status
         assert (status["state"], status["step"]) == ("stopped", step)
-        assert f"{said}; go on with:\n    ordsmed pretrain {tmp_path}" in capsys.readouterr().err
+        assert f"{said}; resume it with:\n    ordsmed pretrain {tmp_path}" in capsys.readouterr().err
     Run(tmp_path).set(state="running")
     with pytest.raises(Stopped):
         go(ends=Stopped(1, 15), rank=1, world=2, shape=(1, 1, 2))
@@ -636,5 +640,5 @@ def test_a_finished_run_that_may_only_be_read_says_that_it_is_done(
     before = {path: path.stat().st_mtime_ns for path in tiny_run.bert.rglob("*")}
     read_only(tiny_run.folder)
     pretrain(str(tiny_run.bert))
-    assert f"{tiny_run.bert}: is done; it may only be read, and stays as it is" in capsys.readouterr().err
+    assert f"{tiny_run.bert}: is done and read-only, so nothing is changed" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in tiny_run.bert.rglob("*")} == before

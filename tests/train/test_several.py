@@ -256,4 +256,4 @@ def test_a_run_whose_process_was_killed_is_tried_again(
     group = Trials(folder=tmp_path, recipe=made[0].recipe, runs=tuple(made), plan=FinetuningPlan)  # type: ignore[arg-type]
     failed = group.make(lambda one, left: told.append(one.name))
     assert (told, sorted(failed), ends) == (["seed-1"], ["seed-2", "seed-3"], {name: [] for name in ends})
-    assert "seed-3 was killed: it goes on (attempt 3 of 3)" in capsys.readouterr().err
+    assert "seed-3 was killed and is resumed (attempt 3 of 3)" in capsys.readouterr().err

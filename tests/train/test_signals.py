@@ -57,7 +57,7 @@ def check_saved(folder: Path, said: str) -> int:
     step = status["step"]
     assert (status["state"], checkpoint.steps(folder / "checkpoints")) == ("stopped", [step]), said
     assert not checkpoint.damage(folder / "checkpoints" / f"step-{step:09d}")
-    assert f"go on with:\n    ordsmed pretrain {folder}" in said
+    assert f"resume it with:\n    ordsmed pretrain {folder}" in said
     return int(step)
 
 

@@ -197,7 +197,7 @@ def test_kill_9_of_one_ends_all_and_is_told(
         process = start(folder, *MESHES[mesh], "layout.patience=25", devices=2, fault=f"{waits}\n{until}")
         while (
             max(saved(folder), default=0) < step
-            or ("Ctrl-C saves the run" not in process.said and "goes on from" not in process.said)
+            or ("Ctrl-C saves the run" not in process.said and "resumed from" not in process.said)
             or len(process.ranks) < 2
         ):
             assert process.poll() is None, process.said
@@ -311,7 +311,7 @@ before(boxes, "write", late)
     process = start(folder, *MESHES[mesh], "--restarts", "1", devices=2, fault=fault)
     assert process.wait() == 0, process.said
     assert "all 2 processes begin again (1 of 1)" in process.said
-    assert re.search(rf"goes on from \S+step-{SAVE:09d}\n", process.said)
+    assert re.search(rf"resumed from \S+step-{SAVE:09d}\n", process.said)
     assert course(folder) == wanted
     assert is_whole(folder)
 
@@ -348,7 +348,7 @@ def test_the_command_begins_again(start: Start, whole: Callable[..., Course], tm
     assert "rank 1 was ended by SIGKILL" in process.said
     assert re.search(r"ordsmed: .*lost or hanging: rank 1 \(\S+ process \d+\) at step \d", process.said)
     assert "all 2 processes begin again (1 of 1)" in process.said
-    assert re.search(r"goes on from \S+step-00000000[69]\n", process.said)
+    assert re.search(r"resumed from \S+step-00000000[69]\n", process.said)
     assert f"\n{folder}: done; " in process.said
     assert course(folder) == whole(devices=2)
 
@@ -361,7 +361,7 @@ def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, 
     found = real(torchrun, recipe_file, folder, ONCE)
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "once").exists()
-    assert re.search(r"goes on from \S+step-00000000[69]\n", found.stderr)
+    assert re.search(r"resumed from \S+step-00000000[69]\n", found.stderr)
     assert course(folder) == whole(devices=2)
 
 
@@ -393,7 +393,7 @@ def stopped_and_saved(process: Process, folder: Path) -> None:
     assert saved(folder)[-1] == step
     assert is_whole(folder)
     assert course(folder).losses[-1][0] == step
-    assert f"saved at step {step} of {STEPS}; go on with:\n    ordsmed pretrain {folder}" in process.said
+    assert f"saved at step {step} of {STEPS}; resume it with:\n    ordsmed pretrain {folder}" in process.said
     assert not any(map(alive, process.left))
 
 
@@ -414,11 +414,11 @@ def test_the_launcher_is_asked_to_stop(
     paused(process, tmp_path)
     assert len(process.ranks) == 2
     os.kill(process.pid, number)
-    process.until(lambda: "the step is finished" in process.said)
+    process.until(lambda: "is saved after this step" in process.said)
     (tmp_path / "asked").touch()
     assert process.wait() == 128 + number
     stopped_and_saved(process, folder)
-    assert process.said.count("the step is finished, then the run is saved") == 1
+    assert process.said.count("the run is saved after this step") == 1
     assert not complaints(process.said)
     goes_on(start, folder, wanted)
 
@@ -567,7 +567,7 @@ loop.total_counts = counts
 """
     process = start(tmp_path / "full", "--layout", "auto", devices=2, fault=fault)
     assert process.wait() == 1, process.said
-    wanted = "rank 1: alone has no memory left for phase 1, micro 2; name a smaller `layout.micro`"
+    wanted = "rank 1: ran out of memory alone, for phase 1, micro 2; name a smaller `layout.micro`"
     assert any(wanted in line for line in complaints(process.said)), process.said
     assert not any(map(alive, process.left))
 
@@ -614,7 +614,8 @@ def test_trouble_stops_in_one_line(start: Start, tmp_path: Path, fault: str, mor
     assert process.wait() == 1
     (line,) = complaints(process.said)
     assert re.search(
-        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*; checkpoint of step 9 stands: `", line
+        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*; the last complete checkpoint is that of step 9: `",
+        line,
     )
     assert saved(folder)[-1] == 9
     assert Run(folder).status["state"] == "failed"
@@ -658,7 +659,7 @@ def test_trouble_rewinds(
     wanted = whole(*words, devices=devices, fault=fault)
     assert steps_of(wanted) == [step for step in range(1, STEPS + 1) if step not in (10, 11)]
     assert wanted.losses[:9] == whole(*words, devices=devices).losses[:9]
-    assert re.search(r"goes on from \S+step-000000009\n", wanted.said)
+    assert re.search(r"resumed from \S+step-000000009\n", wanted.said)
     assert "steps 10 to 11 teach nothing" in wanted.said
     folder = tmp_path / "killed"
     for step in (11, 14):
@@ -707,7 +708,8 @@ def test_a_disk_that_is_full_for_a_while(start: Start, whole: Callable[..., Cour
     process = start(folder, "keep=9", fault=FULL_AT.format(steps=[9]))
     assert process.wait() == 0, process.said
     assert re.search(
-        r"step-000000009\S*: cannot write: .*\(checkpoint of step 6 stands\).*the run goes on", process.said
+        r"step-000000009\S*: cannot write: .*\(the last complete checkpoint is that of step 6\).*training continues",
+        process.said,
     )
     assert saved(folder) == [step for step in range(SAVE, STEPS + 1, SAVE) if step != 9]
     assert is_whole(folder)
@@ -725,7 +727,9 @@ def test_a_disk_that_stays_full(
     process = start(folder, fault=FULL_AT.format(steps=steps))
     assert process.wait() == 1, process.said
     (line,) = complaints(process.said)
-    assert re.search(rf"step-{steps[-1]:09d}\S*: cannot write: .*checkpoint of step {last} stands", line)
+    assert re.search(
+        rf"step-{steps[-1]:09d}\S*: cannot write: .*the last complete checkpoint is that of step {last}", line
+    )
     assert process.said.count("the run goes on") == len(steps) - 1
     assert saved(folder)[-1] == last
     assert is_whole(folder)
@@ -746,7 +750,7 @@ before(safetensors.torch, "save_file", refuse)
     assert process.wait() == 1
     (line,) = complaints(process.said)
     assert "cannot write: Read-only file system" in line
-    assert "no checkpoint stands" in line
+    assert "there is no complete checkpoint" in line
 
 
 def test_a_broken_safetensors_ends_a_run_before_its_first_step(start: Start, tmp_path: Path) -> None:
@@ -777,7 +781,7 @@ at_step(45, lambda: (mark("meanwhile"), until("read"), limit(0)))
     assert process.wait() == 0, process.said
     assert "no more TensorBoard events: File too large" in process.said
     assert "metrics.jsonl: cannot write: File too large" in process.said
-    assert "the lines wait in memory" in process.said
+    assert "metrics are kept in memory until the disk has space" in process.said
     assert course(folder) == whole(*MANY)
 
 
@@ -860,7 +864,7 @@ before(boxes, "write", refuse)
     process = start(tmp_path / "last", devices=2, fault=f"STEPS = ({STEPS},)\n{fault}")
     assert process.wait() == 1, process.said
     (line,) = complaints(process.said)
-    assert f"checkpoint of step {STEPS - SAVE} stands" in line
+    assert f"the last complete checkpoint is that of step {STEPS - SAVE}" in line
     assert is_whole(tmp_path / "last")
 
 

@@ -69,7 +69,9 @@ def test_a_validation_that_is_no_number_fails_and_can_be_gone_on_from(
 ) -> None:
     judged_as_nan(monkeypatch, lambda count: count == 1)
     asked = recipe(extra=acting(action))
-    with pytest.raises(Trouble, match=r"step 6: validation loss nan; .*; checkpoint of step 4 stands: `") as caught:
+    with pytest.raises(
+        Trouble, match=r"step 6: validation loss nan; .*; the last complete checkpoint is that of step 4: `"
+    ) as caught:
         pretrain(str(asked))
     folder = asked.with_suffix("")
     assert Run(folder).status["state"] == "failed"
@@ -137,7 +139,7 @@ def test_a_run_most_of_whose_steps_taught_nothing_is_not_done(
     folder = asked.with_suffix("")
     for name in (asked, folder):
         if fails:
-            with pytest.raises(Trouble, match=r"7 of 12 steps taught nothing, the last for loss nan; wanted half"):
+            with pytest.raises(Trouble, match=r"7 of 12 steps were skipped, the last because of loss nan; wanted half"):
                 pretrain(str(name))
         else:
             pretrain(str(name))
@@ -161,7 +163,7 @@ def test_weights_that_are_no_numbers_are_not_saved(
 def test_without_a_checkpoint_none_is_promised(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     broken_after(monkeypatch, 2)
     asked = recipe(validate=0)
-    with pytest.raises(Trouble, match=r"; no checkpoint stands: `.*` goes on from the start and") as caught:
+    with pytest.raises(Trouble, match=r"; there is no complete checkpoint: `.*` resumes from the start and") as caught:
         pretrain(str(asked))
     folder = asked.with_suffix("")
     assert not checkpoint.steps(folder / "checkpoints")
@@ -181,7 +183,7 @@ def test_a_checkpoint_of_no_numbers_is_named(recipe: Recipe, monkeypatch: pytest
     monkeypatch.undo()
     folder = asked.with_suffix("")
     assert checkpoint.steps(folder / "checkpoints") == [4, 8]
-    with pytest.raises(Trouble, match=r"step-000000008: holds weights with NaN or Inf.*delete it, and step 4 is"):
+    with pytest.raises(Trouble, match=r"step-000000008: has weights with NaN or Inf.*delete it, and step 4 is"):
         pretrain(str(folder))
 
 

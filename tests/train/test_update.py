@@ -156,7 +156,7 @@ def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp
     assert [skipped.leaves_out(step) for step in (2, 3, 4)] == [False, True, False]
     skipped.parts[0].local.data.fill_(torch.nan)
     with pytest.raises(
-        RunError, match="step 5: loss nan; the weights contain NaN or Inf, so skipping rows does not help"
+        RunError, match="step 5: loss nan; the weights contain NaN or Inf, so skipping steps does not help"
     ):
         trouble.handle_trouble(skipped, tmp_path, 5, "loss nan")
     assert not skipped.leaves_out(5)
@@ -186,7 +186,7 @@ def test_a_second_ctrl_c_stops_at_once(capsys: pytest.CaptureFixture[str]) -> No
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) == before
-    assert "SIGINT: the step is finished, then the run is saved (again: stops at once)" in capsys.readouterr().err
+    assert "SIGINT: the run is saved after this step (press again to stop at once)" in capsys.readouterr().err
 
 
 def test_who_makes_rows_says_nothing_and_goes_on(capfd: pytest.CaptureFixture[str]) -> None:

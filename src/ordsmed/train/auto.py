@@ -88,7 +88,7 @@ def largest(plan: Plan) -> tuple[Layout, float]:
         job, best, fastest = _built(plan), 0, 0.0
         for micro in divisors(phase.unit // ranks.data_world):
             if best and not _has_room(micro / best, ranks):
-                say(f"auto: phase {index + 1}, micro {micro}: is not tried, for a GPU may have no room for it")
+                say(f"auto: phase {index + 1}, micro {micro}: skipped, because a GPU may run out of memory")
                 break
             speed = _tried(job, index, micro, ranks)
             if speed <= 0 or (ranks.device.type == "cpu" and speed < fastest * GAIN):
@@ -179,7 +179,7 @@ def _end_if_alone(ranks: Ranks, stage: str, patience: float) -> None:
     while not ranks.store.check(everybody):
         if time.monotonic() > until:
             remedy = "name a smaller `layout.micro` instead of `--layout auto`, or split weights with `layout.shard`"
-            raise RunError(f"rank {ranks.rank}", f"alone has no memory left for {stage}", "", remedy) from None
+            raise RunError(f"rank {ranks.rank}", f"ran out of memory alone, for {stage}", "", remedy) from None
         time.sleep(0.05)
 
 

@@ -24,9 +24,9 @@ class Tail:
     """An average with equal weights over the end of a run: `{ last = 0.2, every = 50 }`."""
 
     last: float
-    """the share of the run's steps over which it is taken"""
+    """share of the run's steps, at its end, that are averaged"""
     every: int = 1
-    """steps between weights that are in it; those of the last step are"""
+    """steps between averaged weights; the weights of the last step are always included"""
 
     def __post_init__(self) -> None:
         if not 0 < self.last <= 1:

@@ -44,25 +44,25 @@ class LoopState:
     job: Job
     """recipe, networks (`job.objective`), optimizer and processes (`job.ranks`)"""
     folder: Path
-    """the run's"""
+    """the run's folder"""
     step: int
-    """of the run; the first is 1"""
+    """number of this step in the run, from 1"""
     index: int
-    """of its phase; the first is 0"""
+    """index of its phase, from 0"""
     began: float
-    """when the step began, on the clock of `time.perf_counter`"""
+    """time at which the step started, by `time.perf_counter`"""
     last: bool
-    """nothing is left to learn"""
+    """whether this is the last step of the run"""
     signal: int
-    """by which the run was asked to stop; 0: none"""
+    """the signal that asks the run to stop; 0: none"""
     ends: bool
-    """the run is saved and stops here"""
+    """whether the run is saved and stops after this step"""
     meters: Meters
     progress: Progress
     watch: Watch
     saving: Saving | None
     plan: list[list[float]] | None = None
-    """steps and warm-up of every phase from here on, where a deadline wants others"""
+    """steps and warm-up of every phase from now on, if a deadline changed them"""
 
     @property
     def metrics(self) -> Mapping[str, Any]:
@@ -79,9 +79,9 @@ class Callback:
     """Base class of callbacks: override any of its methods. Each process that uses a callback creates an instance."""
 
     every_rank: bool = False
-    """true: every process calls it; otherwise the first one alone"""
+    """whether every process calls it; false: only the first process"""
     source: str = ""
-    """the name by which a recipe asks for it"""
+    """the name of the callback in a recipe; empty: not from a recipe"""
 
     def begin(self, job: Job, folder: Path, start: int) -> None:
         """Called when the loop starts after step `start`: on start, resume, rewind or a change of plan."""
@@ -154,7 +154,7 @@ def _member(module: ModuleType, member: str, name: str) -> type[Callback] | Call
         raise RecipeError("callbacks", problem, "one", f'name it: "{name}:{classes[0].__name__}"')
     target = getattr(module, member, None) if member else [*classes, getattr(module, "after_step", None)][0]
     if not callable(target) or (inspect.isclass(target) and not issubclass(target, Callback)):
-        problem = f"`{name}` is no callback" if target is not None else f"`{name}` has no {member or 'callback'}"
+        problem = f"`{name}` is not a callback" if target is not None else f"`{name}` has no {member or 'callback'}"
         raise RecipeError("callbacks", problem, wanted, offers.page("callbacks"))
     callback: type[Callback] | Callable[[LoopState], object] = target
     return callback
@@ -165,9 +165,7 @@ def _created(target: type[Callback], name: str) -> Callback:
         return target()
     except Exception as error:  # a user's class may raise anything
         problem = f"`{name}`: {target.__name__}() fails: {offers.error_line(error)}"
-        raise RecipeError(
-            "callbacks", problem, "a class that is made without arguments", offers.page("callbacks")
-        ) from None
+        raise RecipeError("callbacks", problem, "a class without arguments", offers.page("callbacks")) from None
 
 
 def _check_call(function: Callable[..., object], hook: str, name: str) -> None:
@@ -216,7 +214,7 @@ def validate(state: LoopState) -> None:
     if reason := note_validation(job, state.index, state.meters, step):
         stop_or_rewind(job, state.folder, step, reason)
     if not state.last and job.is_enough:
-        say(f"step {step}: stops early, as `patience` wants: no validation was better since the best one")
+        say(f"step {step}: stops early (`patience`): no validation was better than the best one")
         state.last = True
 
 
@@ -238,7 +236,7 @@ def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
         job.state.validations.append(line)
         meters.note(line)
         text = f"{f'step {step}' if step else 'before the first step'}: {job.data.describe(job, scores)}"
-        say(f"{text}; average {line['validation_average']:.4f}" if "validation_average" in line else text)
+        say(f"{text}; average of weights {line['validation_average']:.4f}" if "validation_average" in line else text)
         if not math.isfinite(scores["validation"]):
             return f"validation loss {scores['validation']:g}"
     return ""

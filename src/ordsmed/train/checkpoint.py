@@ -125,7 +125,7 @@ class HostCopies:
             if self._pins:
                 self._buffers[name] = _pinned(like)
         except RuntimeError as error:  # more than the machine has or allows to lock
-            say(f"checkpoints: no pinned memory ({str(error).splitlines()[0][:100]}); the GPU waits for each tensor")
+            say(f"checkpoints: cannot pin memory ({str(error).splitlines()[0][:100]}); the GPU waits for each tensor")
             self._pins = False
             self._buffers.clear()
         return self._buffers.get(name) if self._pins else None
@@ -239,7 +239,11 @@ class CheckpointWriter:
         except Exception as failed:  # an error in a background thread must be reported
             error = failed if isinstance(failed, OrdsmedError) else RunError(path, f"cannot be written: {failed!r}")
             last = steps(self.folder)
-            stands = f"checkpoint of step {last[-1]} stands" if last else "no checkpoint stands"
+            stands = (
+                f"the last complete checkpoint is that of step {last[-1]}"
+                if last
+                else "there is no complete checkpoint"
+            )
             self.error = RunError(error.place, f"{error.found} ({stands})", error.wanted, error.remedy)
             if self.ranks.world == 1:  # with several ranks, others may still be writing; the first rank cleans up later
                 snapshots.clean(self.folder)
@@ -315,8 +319,8 @@ def best(
         if not (wrong := damage(path, kinds)):
             return step, path
         if not chosen:
-            raise DataError(path, wrong, "a whole checkpoint", "start anew with --anew, or name another `out`")
-        say(f"{path}: {wrong}; the next best check is taken")
+            raise DataError(path, wrong, "a whole checkpoint", "start again with --anew, or name another `out`")
+        say(f"{path}: {wrong}; using the next best checkpoint")
         validations = [line for line in validations if line["step"] != step]
 
 
@@ -364,7 +368,7 @@ def restore(
             share = _share_of(tensor, ranks)
             streams = stored.shape(f"state/{name}")[0] if f"state/{name}" in stored.stored else 0
             if streams != share.shape[0]:  # the batch size of the run was changed
-                say(f"{path}: carries {name} of {streams} streams, now {share.shape[0]}: all of them begin anew")
+                say(f"{path}: has {name} of {streams} streams, the run has {share.shape[0]}: all streams start empty")
                 continue
             tensor.copy_(stored.read(f"state/{name}", share))
     restore_moments(path, optimizer, parts, shared)

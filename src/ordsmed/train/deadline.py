@@ -38,7 +38,7 @@ SANE = 0.1  # share of the recipe's steps; with fewer, its learning rates may no
 
 def warn(steps: int, wanted: int) -> None:
     if steps < SANE * wanted:
-        say(f"--deadline: {steps / wanted:.2%} of the recipe's steps; its rate and warm-up were made for all of them")
+        say(f"--deadline: {steps / wanted:.2%} of the recipe's steps, for which its rate and warm-up were chosen")
 
 
 def scaled_warmup(warmup: float, share: float) -> float:
@@ -126,7 +126,7 @@ class Deadline:
         if abs(planned_now - steps) <= SLACK * (steps - step):
             return None
         Run(self.folder).set(plans=[*self.plans, {"after": step, "was": before, "now": now}])
-        reason = f"a step takes {pace:.3g} s, {expected:.3g} s when timed before; {duration(left)} are left"
+        reason = f"a step takes {pace:.3g} s, and took {expected:.3g} s before the run; {duration(left)} are left"
         self._print(step, before, now, reason)
         return now
 

@@ -39,7 +39,7 @@ class TooShort(RecipeError):
     """A deadline leaves too little time for training."""
 
     seconds: float = 0.0
-    """that are enough"""
+    """a deadline that would be long enough"""
 
 
 def fit(plan: Plan, seconds: float) -> tuple[Training, dict[str, Any]]:
@@ -67,9 +67,9 @@ def fit(plan: Plan, seconds: float) -> tuple[Training, dict[str, Any]]:
         return _with_fixed_ramps(recipe), facts
     share = left / needed
     if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phases):
-        problem = f"{duration(seconds)} are left, less than trials, validations and a step of every phase take"
+        problem = f"{duration(seconds)} are left, less than timing, validations and one step of every phase take"
         least = spent + (ending + fixed + needed / min(phase.steps for phase in recipe.phases)) / RESERVE
-        error = TooShort("--deadline", problem, f"{duration(math.ceil(least))} or more for them")
+        error = TooShort("--deadline", problem, f"{duration(math.ceil(least))} or more")
         error.seconds = least
         raise error
     fitted = recipe.with_phases([_shrunk(phase, share) for phase in recipe.phases])

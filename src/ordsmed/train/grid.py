@@ -49,9 +49,7 @@ def plan(recipe: Training, folder: Path, location: str, more: Mapping[str, Seque
     alone = recipe.alone()
     seeds = getattr(recipe, "seeds", ()) or (recipe.seed,)
     if (count := math.prod(map(len, [*axes.values(), seeds]))) > MOST:
-        raise RecipeError(
-            f"{location}: grid", f"found {many(count, 'trial')}", f"at most {MOST:,}", "leave some values out"
-        )
+        raise RecipeError(f"{location}: grid", f"found {many(count, 'trial')}", f"at most {MOST:,}", "use fewer values")
     trials = []
     for *values, seed in itertools.product(*axes.values(), seeds):
         setting = dict(zip(short, values, strict=True))

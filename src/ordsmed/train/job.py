@@ -196,11 +196,11 @@ class Job:
     def leave_out(self, folder: Path, first: int, last: int, reason: str) -> None:
         """Mark steps `first` to `last` as skipped, and record this in the run's status."""
         if len(self.state.left_out) >= self.recipe.trouble.most:
-            problem = f"{reason}; before it {many(len(self.state.left_out), 'time')} the like"
+            problem = f"{reason}; steps were skipped {many(len(self.state.left_out), 'time')} before"
             wanted = f"at most {self.recipe.trouble.most} (trouble.most)"
             raise Trouble(f"{folder}: step {last}", problem, wanted)
-        stretch = f"steps {first} to {last} teach" if first < last else f"step {last} teaches"
-        say(f"step {last}: {reason}: {stretch} nothing")
+        stretch = f"steps {first} to {last} are" if first < last else f"step {last} is"
+        say(f"step {last}: {reason}: {stretch} skipped")
         self.state.left_out.append({"first": first, "last": last, "why": reason})
         if self.ranks.first:
             Run(folder).set(left_out=self.state.left_out)
@@ -224,7 +224,7 @@ def check_decay(job: Job) -> None:
         group.get("weight_decay") for group in job.optimizer.param_groups
     ):
         return
-    problem = f"found a schedule beside {kind_of(job.recipe.optimizer)}, by which no weight decays"
+    problem = f"found a schedule, but {kind_of(job.recipe.optimizer)} has no weight decay"
     raise RecipeError("decay_schedule", problem, "`optimizer.decay` above 0, or no schedule")
 
 
@@ -233,12 +233,14 @@ def check_word_count(job: Job, resume_state: Mapping[str, Any] | None) -> None:
     if not job.recipe.revision_words:
         return
     if resume_state and resume_state.get("words") is None:
-        problem = f"the run goes on from step {resume_state['step']}, up to which no words were counted"
-        raise RecipeError("revisions_at_words", problem, "", "begin a new run, or name steps: `revisions`")
+        problem = f"the run is resumed from step {resume_state['step']}, and no words were counted before it"
+        raise RecipeError("revisions_at_words", problem, "", "start a new run, or name steps: `revisions`")
     for index in range(len(job.phases)):
         if WordsSeen.of(job.rows(index)) is None:
-            problem = f"words of phase {index + 1} cannot be counted: its rows go two ways, or its data have no count"
-            remedy = "encode the corpus again (stores of before, and of others, have none), or name steps: `revisions`"
+            problem = (
+                f"words of phase {index + 1} cannot be counted: its rows are of two kinds, or its data have no counts"
+            )
+            remedy = "encode the corpus again (older and imported data have none), or name steps: `revisions`"
             raise RecipeError("revisions_at_words", problem, "", remedy)
 
 
@@ -248,10 +250,10 @@ def check_frozen(phases: Sequence[Phase], names: Sequence[str]) -> None:
         location = f"phase[{index + 1}].freeze"
         for pattern in phase.freeze:
             if not any(re.search(pattern, name) for name in names):
-                remedy = "weights are called like " + ", ".join(f"`{name}`" for name in names[:3])
-                raise RecipeError(location, f"found {pattern}, which is in no weight's name", "", remedy)
+                remedy = "weights are named like " + ", ".join(f"`{name}`" for name in names[:3])
+                raise RecipeError(location, f"found {pattern}, which matches no weight", "", remedy)
         if all(map(phase.freezes, names)):
-            raise RecipeError(location, "found all weights", "some that learn")
+            raise RecipeError(location, "found all weights", "a pattern that leaves some weights trained")
 
 
 def _begin_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:

@@ -317,7 +317,9 @@ def check_terms(job: Job, method: str, table: object) -> None:
     if not isinstance(table, Mapping) or terms.keys() - table.keys():
         result = f"a table of {', '.join(map(str, table)) or 'nothing'}" if isinstance(table, Mapping) else "no table"
         wanted = f"a table with the terms of its weights: {', '.join(terms)}"
-        raise RunError(f"{type(job.objective).__name__}.{method}", f"gives {result}", wanted, "docs/add-a/objective.md")
+        raise RunError(
+            f"{type(job.objective).__name__}.{method}", f"returned {result}", wanted, "docs/add-a/objective.md"
+        )
 
 
 def drop_frozen(job: Job, index: int) -> list[LocalParameter]:
@@ -396,8 +398,8 @@ def catch_stop_signals() -> Iterator[Callable[[], int]]:
             heard.append(number)
             return
         heard.append(number)
-        again = " (again: stops at once)" if number == signal.SIGINT else ""
-        say(f"{signal.Signals(number).name}: the step is finished, then the run is saved{again}")
+        again = " (press again to stop at once)" if number == signal.SIGINT else ""
+        say(f"{signal.Signals(number).name}: the run is saved after this step{again}")
 
     before = {name: signal.signal(name, hear) for name in TO_STOP}
     try:

@@ -113,7 +113,7 @@ class Meters:
             if final:
                 raise
             if not self.full:
-                say(f"{error}; the lines wait in memory")
+                say(f"{error}; metrics are kept in memory until the disk has space")
             self.full = True
 
     def note(self, line: dict[str, Any]) -> None:

@@ -65,13 +65,13 @@ def expected(plan: Plan) -> str:
 def _chosen(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
     """Return the fastest precision on this device and log the reason. `make` builds the plan if steps must be timed."""
     if layout.fp8:
-        chosen, reason = "bf16", "which layout.fp8 needs"
+        chosen, reason = "bf16", "needed by layout.fp8"
     elif ranks.device.type == "cuda":
         chosen = first_alone(ranks, lambda: best_on(ranks.device))
-        reason = "for which this GPU has units" if chosen != "fp32" else "this GPU has no units for 16 bits"
+        reason = "the GPU has units for it" if chosen != "fp32" else "the GPU has no 16-bit units"
     else:
         chosen, reason = _measured(ranks, make)
-    detail(f"layout.precision: auto took {chosen}: {reason}")
+    detail(f"layout.precision: auto chose {chosen}: {reason}")
     return chosen
 
 
@@ -128,7 +128,7 @@ def _speed(plan: Plan) -> float:
     began = time.perf_counter()
     for seconds, norm in timed_steps(job, 0):
         if not math.isfinite(norm):
-            raise Trouble(f"step {len(spent) + 1}", "its gradient is no number")
+            raise Trouble(f"step {len(spent) + 1}", "gradients contain NaN or Inf")
         spent.append(seconds)
         if len(spent) > 1 and first_alone(
             plan.ranks, lambda: len(spent) == STEPS or sum(spent) > ENOUGH or time.perf_counter() - began > MOST

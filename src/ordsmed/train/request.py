@@ -89,10 +89,8 @@ def session_request(
     anew, layout = bool(options.get("anew")), options.get("layout", "")
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if anew and restarts and os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
-        problem = (
-            "found with torchrun's --max-restarts on several machines, which would set the run aside at every restart"
-        )
-        raise RecipeError("--anew", problem, "", "rename the folder by hand, or name another `out=`")
+        problem = "found with torchrun's --max-restarts on several machines: every restart would set the run aside"
+        raise RecipeError("--anew", problem, "", "rename the folder, or name another `out=`")
     request = requested(kind, name, overrides, layout, options.get("site", ""), devices=devices)
     callbacks, deadline, yes = tuple(options.get("callbacks", ())), options.get("deadline"), bool(options.get("yes"))
     auto = layout == "auto"
@@ -110,8 +108,8 @@ def read(
     stands = kind_of_folder(name).made
     table, location = (_recorded(kind, name, file), f"{name}/{file}") if stands else (table_of(kind, name), name)
     if stands and file == RECIPE and (refused := [word for word in overrides if not word.startswith(MAY_CHANGE)]):
-        problem = f"is a run, but {refused[0]} is given"
-        remedy = "a run goes on by its own recipe and any layout; `trouble` may change too"
+        problem = f"is a run, which cannot be resumed with {refused[0]}"
+        remedy = "a resumed run keeps its recipe; only `layout`, `trouble`, `callbacks` and `max_unknown` may change"
         raise RecipeError(name, problem, "", remedy)
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
@@ -158,6 +156,6 @@ def fitted_to(recipe: Training, folder: Path, world: int, changes: set[str]) -> 
     if layout.device.startswith("cuda") and "device" not in changes and not torch.cuda.is_available():
         layout = replace(layout, device="auto")
         changed = "; ".join(
-            [*([changed] if changed else []), f"there is no GPU: device {recipe.layout.device} became auto"]
+            [*([changed] if changed else []), f"found no GPU, so device {recipe.layout.device} became auto"]
         )
     return replace(recipe, layout=layout), changed

@@ -34,8 +34,10 @@ def _check_learned(job: Job, folder: Path) -> None:
     steps = total(job.phases)
     count = left_out(job.state.left_out)
     if count > (1 - LEAST) * steps:
-        problem = f"{count:,} of {many(steps, 'step')} taught nothing, the last for {job.state.left_out[-1]['why']}"
-        raise Trouble(folder, problem, "half of them at least", REMEDY)
+        problem = (
+            f"{count:,} of {many(steps, 'step')} were skipped, the last because of {job.state.left_out[-1]['why']}"
+        )
+        raise Trouble(folder, problem, "at least half of the steps trained", REMEDY)
 
 
 def leave_weights(job: Job, out: Path, tensors: dict[str, torch.Tensor]) -> None:

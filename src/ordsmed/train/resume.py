@@ -57,8 +57,8 @@ def is_resumed(plan: Plan, request: Request) -> bool:
 
 def misfit(request: Request) -> RecipeError:
     remedy = f"`{command('show', request.folder, *request.words)}` shows the difference"
-    problem = "holds a run of another recipe or other data"
-    return RecipeError(request.folder, problem, "", f"{remedy}; name another `out=`, or add --anew")
+    problem = "holds a run of another recipe or of other data"
+    return RecipeError(request.folder, problem, "", f"{remedy}; name another `out=`, or add --anew to start again")
 
 
 def _remove(folder: Path) -> None:
@@ -79,7 +79,7 @@ def with_recorded_recipe(plan: P, request: Request) -> P:
     """Return the plan by the recorded recipe of the run that is resumed, in today's layout."""
     folder, recipe = request.folder, plan.recipe
     if request.deadline:
-        say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
+        say(f"{folder}: --deadline is ignored: a resumed run keeps its first deadline")
     kept = run.read_recipe(plan.recipes, folder)
     trouble = recipe.trouble if request.stands else kept.trouble
     layout = recipe.layout
@@ -114,8 +114,8 @@ def prepare_job(
     stamp = first_alone(ranks, recipe.stamp)
     if last and status.get("data") not in (None, stamp):
         differing = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
-        found_now = f"other data: {', '.join(map(str, differing))}" if differing else "fewer data"
-        raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
+        found_now = f"other data: {', '.join(map(str, differing))}" if differing else "fewer documents or files"
+        raise RecipeError(folder, found_now, "the data this run was started with", "restore them, or start a new run")
     start = int(last[1]["step"]) if last else 0
     plan = plan.by(in_force(recipe, status.get("plans", []), start))
     if not last:  # verify the data of a new run; for a resumed run this was done at its first start
@@ -129,8 +129,8 @@ def prepare_job(
         restore(job, *last, over=over)
         if not job.finite:
             steps = [step for step in checkpoint.steps(folder / "checkpoints") if step < start]
-            before = f"delete it, and step {steps[-1]} is gone on from; or " if steps else ""
-            raise Trouble(last[0], "holds weights with NaN or Inf", "finite ones", f"{before}{REMEDY}")
+            before = f"delete it to resume from step {steps[-1]}; or " if steps else ""
+            raise Trouble(last[0], "has weights with NaN or Inf", "finite ones", f"{before}{REMEDY}")
     return plan, job, over
 
 
@@ -145,7 +145,7 @@ def restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) 
     now["micro"] = now["micro"][: len(state.get("micro", now["micro"]))]  # an extended run has more phases
     differing = [f"{k} {state[k]}, now {v}" for k, v in now.items() if state.get(k, v) != v]
     if differing and not over:
-        say(f"{path}: made with {'; '.join(differing)}: losses will agree, but not to the last bit")
+        say(f"{path}: saved with {'; '.join(differing)}: losses will agree except for rounding")
     index, inner = locate(job.phases, int(state["step"]))
     if inner:
         job.carry(index)

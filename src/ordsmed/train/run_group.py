@@ -38,7 +38,7 @@ from ordsmed.train.training import Training
 
 LOOK = 0.1  # seconds
 RETRIES = 2  # restarts of a run whose process was killed
-UNDONE = "stopped before its end (ORDSMED_STOP_AT); the same command goes on"
+UNDONE = "stopped before its end (ORDSMED_STOP_AT); run the same command to resume"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PlannedRun:
     name: str
     recipe: Training
     yes: bool = field(default=False, kw_only=True)
-    """although passes over the text, or the time, make no sense"""
+    """the settings that all runs share"""
 
     @property
     def folder(self) -> Path:
@@ -80,17 +80,17 @@ class RunGroup(Generic[R]):
     """what they share"""
     runs: tuple[R, ...]
     plan: type[Plan]
-    """which makes one of them"""
+    """the kind of plan of the runs"""
     workers: int = 0
-    """runs at a time; 0: one a GPU, on a CPU one to two cores"""
+    """runs at a time; 0: one for each GPU, on a CPU one for every two cores"""
     devices: int = 0
-    """processes of each run; 0: it is one"""
+    """processes of each run; 0: one, without a launcher"""
 
     noun: ClassVar[str]
     file: ClassVar[str] = RECIPE
-    """in which the folder keeps what they share"""
+    """name of the file in the folder with the shared settings"""
     remains: ClassVar[str]
-    """files of runs of another recipe, which are not to be lost"""
+    """pattern of files of trained runs, which must not be overwritten"""
     problem: ClassVar[str]
     wanted: ClassVar[str]
 
@@ -120,7 +120,7 @@ class RunGroup(Generic[R]):
         run.check_free(self.folder)
         with run.locked(self.folder):
             if not anew and self.is_done_for_good():
-                say(f"{self.folder}: is done; it may only be read, and stays as it is")
+                say(f"{self.folder}: is done and read-only, so nothing is changed")
                 yield None
                 return
             with remembered() as before:
@@ -148,7 +148,9 @@ class RunGroup(Generic[R]):
         run.finished(self.folder, self.verb)
         differs = status.get("fingerprint") != mark
         if differs and not anew and any(self.folder.glob(self.remains)):
-            raise RecipeError(self.folder, self.problem, self.wanted, "name another `out=`, or add --anew")
+            raise RecipeError(
+                self.folder, self.problem, self.wanted, "name another `out=`, or add --anew to start again"
+            )
         return not (differs or anew)
 
     def begin(self, *, anew: bool) -> Self:
@@ -200,8 +202,8 @@ class RunGroup(Generic[R]):
         done = count - len(waiting)
         if waiting:
             logs = f"{waiting[0].folder.parent}/*/log.txt"
-            together = f"{len(places.environments)} at a time; each tells its course in {logs}"
-            say(f"{done} of {count} {self.noun}s stand; {together}")
+            together = f"{len(places.environments)} at a time; their logs are {logs}"
+            say(f"{done} of {count} {self.noun}s are done; {together}")
         failed: dict[str, str] = {}
         lost = Counter[str]()
         progress = Progress(f"{self.noun}s", count, f"{self.noun}s", done=done, every=math.inf)
@@ -213,19 +215,19 @@ class RunGroup(Generic[R]):
             for member, status in ends:
                 if _was_killed(status) and lost[member.name] < RETRIES:
                     lost[member.name] += 1
-                    say(f"{member.name} was killed: it goes on (attempt {lost[member.name] + 1} of {RETRIES + 1})")
+                    say(f"{member.name} was killed and is resumed (attempt {lost[member.name] + 1} of {RETRIES + 1})")
                     waiting.append(member)
                 elif reason := why_failed(member, status) or ("" if member.done else UNDONE):
                     known = any(reason.replace(member.name, name) == before for name, before in failed.items())
                     failed[member.name] = reason
-                    say(f"{member.name} failed likewise" if known else f"{member.name} failed: {reason}")
+                    say(f"{member.name} failed for the same reason" if known else f"{member.name} failed: {reason}")
                 else:
                     progress.add(1)
                     finished(member, progress.left())
             if stopped():
                 done = sum(member.done for member in runs)
                 Run(self.folder).set(state="stopped")
-                title = f"{done} of {count} {self.noun}s are done; go on with"
+                title = f"{done} of {count} {self.noun}s are done; resume it with"
                 say("\n".join(command_lines(title, command(self.verb, self.folder))))
                 raise Stopped(done, stopped())
         return failed
@@ -248,8 +250,8 @@ def check(member: PlannedRun, noun: str) -> None:
     if member.path.exists() and kind_of_folder(member.folder).made:
         before = settings.decode(type(member.recipe), settings.read(member.path), str(member.path))
         if run.essence(before) != run.essence(member.recipe):
-            problem = f"is a {noun} of other settings"
-            raise RecipeError(member.folder, problem, "", "name another `out=`, or add --anew")
+            problem = f"is a {noun} with other settings"
+            raise RecipeError(member.folder, problem, "", "name another `out=`, or add --anew to start again")
 
 
 def side_by_side(waiting: deque[R], places: Places, stopped: Callable[[], int]) -> Generator[tuple[R, int], None, None]:
@@ -335,4 +337,4 @@ def why_failed(member: PlannedRun, status: int) -> str:
     if complaints := [line.removeprefix("ordsmed: ") for line in lines if line.startswith("ordsmed: ")]:
         return complaints[-1]
     ended = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
-    return f"{ended}; {member.said} tells more"
+    return f"{ended}; see {member.said}"

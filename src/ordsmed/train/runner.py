@@ -56,7 +56,7 @@ def retry_smaller(plan: P, folder: Path, act: Callable[[P], T]) -> T:
             step, micros = full.step, full.micros
         # not within `except`: until that block ends, the error refers to the tensors of the failed attempt
         free_memory(plan.ranks)
-        say(f"{folder}: no memory was left at step {step}: goes on with layout.micro={list(micros)}")
+        say(f"{folder}: out of memory at step {step}: the run continues with layout.micro={list(micros)}")
         plan = plan.by(dataclasses.replace(plan.recipe, layout=dataclasses.replace(plan.recipe.layout, micro=micros)))
 
 
@@ -69,7 +69,7 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     if not over:  # a finished run is not changed
         first_alone(ranks, lambda: _record_start(folder, job, start))
     if over:
-        early = f"it stopped early, at step {start} of {steps}, and is"
+        early = f"stopped early, at step {start} of {steps}, and is"
         say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
         first_alone(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed while writing its last one
         return finish_run(plan, job, folder)
@@ -79,7 +79,7 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     for line in [*plan.lines(), *_machine_lines(job, peak)]:
         detail(line)
     if times := slower_in(recipe.layout.precision, ranks.device):
-        say(f"layout.precision: products in {recipe.layout.precision} take {times:.3g} times as long as in fp32 here")
+        say(f"layout.precision: products in {recipe.layout.precision} take {times:.3g} times as long as in fp32")
     saving = Saving(job, folder)
     if recipe.trouble.action == "rewind" and not last:
         saving.save(0)
@@ -93,7 +93,7 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
             f"saved at step {stopped.step} of {total(job.phases)}" if stopped.step else "stopped before its first step"
         )
         with unread(lambda: None):  # a closed output may be why it stopped; the log is still written
-            say("\n".join(command_lines(f"{where}; go on with", command(recipe.verb, folder, *side_by_side()))))
+            say("\n".join(command_lines(f"{where}; resume it with", command(recipe.verb, folder, *side_by_side()))))
         raise
     except Trouble as error:
         with contextlib.suppress(RunError):  # the run failed for another reason
@@ -140,12 +140,14 @@ def _run_loop(plan: Plan, job: Job, folder: Path, start: int, peak: float, savin
             last = last_checkpoint(folder, job.ranks)
             assert last is not None, "a run that rewinds saves before its first step"
             start = restore(job, *last)
-            say(f"goes on from {last[0]}")
+            say(f"resumed from {last[0]}")
             if job.state.deadline:
                 plans = job.state.deadline.plans
                 job = saving.job = _replanned(plan, job, folder, table(in_force(job.recipe, plans, start).phases))
             if all(job.leaves_out(step) for step in range(start + 1, back.step + 1)):
-                since = f"nothing was learned since the checkpoint of step {start}, so going back does not help"
+                since = (
+                    f"all steps since the checkpoint of step {start} were skipped already, so going back does not help"
+                )
                 raise Trouble(f"{folder}: step {back.step}", f"{back.reason}; {since}") from None
             job.leave_out(folder, start + 1, back.step, back.reason)
 
@@ -167,8 +169,8 @@ def _device_line(job: Job) -> str:
 
 def _folder_line(verb: str, folder: Path, last: tuple[Path, dict[str, Any]] | None) -> str:
     if last:
-        return f"goes on from {last[0]}"
-    title = f"in {folder}; Ctrl-C saves the run, which goes on with"
+        return f"resumed from {last[0]}"
+    title = f"in {folder}; Ctrl-C saves the run; resume it with"
     return "\n".join(command_lines(title, command(verb, folder, *side_by_side())))
 
 

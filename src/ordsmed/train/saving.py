@@ -75,9 +75,9 @@ class Saving:
         if final or self.failures >= TRIES:
             raise error
         if not self.proven and not self.job.recipe.layout.unsaved:
-            remedy = f"{error.remedy}; " * bool(error.remedy) + "`layout.unsaved=true` trains on without a checkpoint"
+            remedy = f"{error.remedy}; " * bool(error.remedy) + "`layout.unsaved=true` trains without a checkpoint"
             raise RunError(error.place, f"the run's first checkpoint: {error.found}", error.wanted, remedy)
-        say(f"{error}; the run goes on, the next checkpoint is tried as usual")
+        say(f"{error}; training continues, and the next checkpoint is written as usual")
 
     def let_write(self) -> None:
         """Let the current checkpoint finish before anyone looks for it. With several ranks, wait for this rank only."""

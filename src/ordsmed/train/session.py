@@ -184,7 +184,7 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
             _with_estimate(plan, request)  # raise before the old run is set aside
         resumes = first_alone(ranks, lambda: is_resumed(plan, request))
         if resumes and not opened and Run(folder).status.get("state") == "done":
-            say(f"{folder}: is done; it may only be read, and stays as it is")
+            say(f"{folder}: is done and read-only, so nothing is changed")
             return
         if resumes:
             plan = with_recorded_recipe(plan, request)
@@ -239,6 +239,6 @@ def _fit_to_deadline(plan: Plan, request: Request) -> tuple[Training, dict[str, 
         resolved, facts = retry_smaller(plan.by(resolved), request.folder, lambda plan: fit(plan, end - time.time()))
     except TooShort as error:
         whole = duration(math.ceil(time.time() - request.began + error.seconds))
-        error.args = (f"{error}; `--deadline` of {whole} or more is enough now",)
+        error.args = (f"{error}; `--deadline` of {whole} or more is enough",)
         raise
     return resolved, {"fit": facts}

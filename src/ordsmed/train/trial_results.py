@@ -140,7 +140,7 @@ def summary(folder: Path) -> list[str]:
     wide = max(len(setting_of(row["setting"])) for row in rows)
     lines = [f"{folder}: {many(len(result['trials']), 'trial', 'is', 'are')} done; {folder}/trials.md compares them"]
     lines += [f"  {setting_of(row['setting']):{wide}}  {_of_record(result, row)}" for row in rows]
-    return [*lines, f"the folder stands for the best trial, {result['best']}"]
+    return [*lines, f"the folder has the results of the best trial, {result['best']}"]
 
 
 def _of_record(result: Mapping[str, Any], row: Mapping[str, Any]) -> str:

@@ -83,11 +83,15 @@ class Trials(RunGroup[Trial]):
         folder = folder_of(recipe, name)
         if not recipe.several:
             if kind_of_folder(folder) is FolderKind.TRIALS and not anew:
-                raise RecipeError(folder, "holds several trials", "one run", "name another `out=`, or add --anew")
+                raise RecipeError(
+                    folder, "holds several trials", "one run", "name another `out=`, or add --anew to start again"
+                )
             return None
         if (processes := max(place_of(os.environ).world, devices)) > 1:
             problem = f"found {many(processes, 'process')}, with several trials"
-            raise RecipeError("--devices", problem, "one: each trial has one device", "`jobs` are trials at a time")
+            raise RecipeError(
+                "--devices", problem, "one: each trial has one device", "`jobs` sets the trials at a time"
+            )
         if deadline:
             raise RecipeError("--deadline", "found with several trials", "", "set `steps` or `epochs`")
         if layout == "auto":
@@ -177,13 +181,13 @@ class Trials(RunGroup[Trial]):
         left = sum(not trial.done for trial in group.runs)
         if not left:
             return self.perform(callbacks)
-        say(f"{len(mine)} of {many(len(group.runs), 'trial')} are done here; {left} are left to other parts")
+        say(f"{len(mine)} of {many(len(group.runs), 'trial')} are done in this part; {left} are left in other parts")
         return self.folder
 
     def refuse_failed(self, failed: Mapping[str, str], trials: Sequence[Trial]) -> None:
         if failed:
             problem = f"{len(failed)} of {many(len(trials), 'trial')} failed: {', '.join(failed)}"
-            raise RunError(self.folder, problem, "", "the same command makes those again")
+            raise RunError(self.folder, problem, "", "run the same command again to repeat them")
 
     def note(self, trial: Trial, left: str) -> None:
         score, done = self.score, [trial for trial in self.runs if trial.done]
@@ -206,7 +210,7 @@ T = TypeVar("T", bound=Trials)
 def check_part(part: str | None, **options: Unpack[SessionOptions]) -> None:
     """Raise a `RecipeError` if `--part` comes with `--anew`, before anything is deleted."""
     if part and options.get("anew"):
-        raise RecipeError("--anew", "beside --part", "one of them", "`--anew` alone begins again")
+        raise RecipeError("--anew", "found with --part", "only one of them", "run `--anew` alone first")
 
 
 def meant(
@@ -232,14 +236,14 @@ def put_away(name: str, **options: Unpack[SessionOptions]) -> bool:
     done = kind_of_folder(folder) in kinds and Run(folder).status.get("state") == "done"
     away = done and not options.get("anew") and not (folder / "checkpoints").exists()
     if away:
-        say(f"{name}: all is done; its weights stand")
+        say(f"{name}: is done; its weights are kept")
     return away
 
 
 def describe(trials: Sequence[Trial]) -> list[str]:
     titles = [trial.name for trial in trials]
     more = f" ... and {len(titles) - NAMED} others" if len(titles) > NAMED else ""
-    return [f"trials: {len(titles)}, each a run on a device of its own: {' '.join(titles[:NAMED])}{more}"]
+    return [f"trials: {len(titles)}, each trained on one device: {' '.join(titles[:NAMED])}{more}"]
 
 
 def _fill_from_best(folder: Path, best: Trial) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def handle_trouble(job: Job, folder: Path, step: int, reason: str) -> None:
     if job.recipe.trouble.action != "skip":
         stop_or_rewind(job, folder, step, reason)
     if not job.finite:
-        stop_or_rewind(job, folder, step, f"{reason}; the weights contain NaN or Inf, so skipping rows does not help")
+        stop_or_rewind(job, folder, step, f"{reason}; the weights contain NaN or Inf, so skipping steps does not help")
     job.leave_out(folder, step, step, reason)
 
 
@@ -32,4 +32,4 @@ def stop_or_rewind(job: Job, folder: Path, step: int, reason: str) -> NoReturn:
     """Raise `Rewind` if the recipe says so, else `Trouble`; for problems that skipping cannot solve."""
     if job.recipe.trouble.action == "rewind":
         raise Rewind(step, reason)
-    raise Trouble(f"{folder}: step {step}", reason, "finite numbers and no jump")
+    raise Trouble(f"{folder}: step {step}", reason, "finite losses without jumps")

@@ -312,10 +312,10 @@ def test_a_precision_that_the_gpu_lacks_is_refused() -> None:
 @pytest.mark.parametrize(
     ("where", "precision", "wanted"),
     [
-        ("saga:accel", "fp32", "want bf16 or fp16 (here: fp32)"),
-        ("power9", "fp16", "want compute capability 8.0 (V100: 7.0)"),
-        ("ex3:dgx2q", "fp16", "want compute capability 8.0 (V100-32: 7.0)"),
-        ("lumi", "bf16", "want a GPU of NVIDIA's"),
+        ("saga:accel", "fp32", "need bf16 or fp16 (here: fp32)"),
+        ("power9", "fp16", "need compute capability 8.0 (V100: 7.0)"),
+        ("ex3:dgx2q", "fp16", "need compute capability 8.0 (V100-32: 7.0)"),
+        ("lumi", "bf16", "need a GPU of NVIDIA's"),
         ("saga:a100", "bf16", "attention: flash kernels for texts of any length"),
     ],
 )
@@ -335,7 +335,7 @@ def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 1)
     words = ["layout.precision=auto", "model.lstm=fast"]
     for where, lacks in ("saga:a100", True), ("power9", False):
-        lines = submit.checked("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
+        lines = layout_lines(submit.checked("tiny/elmo", words, "pretrain", site.find(where), where, 1))
         assert ("NVIDIA's kernel takes bf16 from torch" in " ".join(lines)) == lacks, lines
 
 

@@ -176,14 +176,12 @@ def test_dev_files_must_tell_the_score_that_counts(read_in: Any) -> None:
     write, read = read_in
     read().check("accuracy")
     with pytest.raises(
-        RecipeError, match="best: found acuracy; wanted a score of which more is better; did you mean `accur"
+        RecipeError, match="best: found acuracy; wanted a score for which higher is better; did you mean `accur"
     ):
         read().check("acuracy")
     read(dev=()).check("whatever")
     silent = read(dev=write("silent.tsv", "w1\t", "w2\t"))
-    with pytest.raises(
-        DataError, match=r"silent.tsv: hold no right answers; wanted files to validate on; leave task.dev"
-    ):
+    with pytest.raises(DataError, match=r"silent.tsv: have no answers; wanted files to validate on; leave task.dev"):
         silent.check("accuracy")
     for name in ("total", "best_thresh", "squared_error"):
         with pytest.raises(RecipeError, match="best: found"):
@@ -200,10 +198,10 @@ def test_features_are_reused_unless_what_makes_them_changed(
     folders = lambda: len(list((tmp_path / "cache").glob("classify-*-*")))  # noqa: E731
     first = read(cache)
     assert folders() == 2
-    assert "features stand, reused" not in capsys.readouterr().err
+    assert "cached features are used" not in capsys.readouterr().err
     again = read(cache, metrics=("accuracy",), class_weights="balanced")
     assert folders() == 2
-    assert capsys.readouterr().err.count("features stand, reused") == 2
+    assert capsys.readouterr().err.count("cached features are used") == 2
     assert (again.train.features.ids == first.train.features.ids).all()
     read(cache, length=7)
     assert folders() == 4

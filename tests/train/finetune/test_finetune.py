@@ -233,7 +233,7 @@ def test_kill_9_at_any_moment_loses_nothing(
     assert kills == 7
     assert course(folder) == wanted
     if kind == "classify":
-        assert "it stopped early, at step 24 of 30, and is done" in process.said
+        assert "stopped early, at step 24 of 30, and is done" in process.said
         assert [checks(folder), Run(folder).status["step"]] == [[6, 12, 18, 24], 12]
 
 
@@ -245,11 +245,11 @@ def test_a_request_to_stop_saves_and_the_same_command_goes_on(
     assert start(recipe("whole", init=str(pretrained))).wait() == 0
     process = start(asked, fault="at_step(5, lambda: once() and os.kill(os.getpid(), signal.SIGTERM))")
     assert process.wait() == 128 + signal.SIGTERM
-    assert f"saved at step 5 of 12; go on with:\n    ordsmed finetune {folder}" in process.said
+    assert f"saved at step 5 of 12; resume it with:\n    ordsmed finetune {folder}" in process.said
     assert [Run(folder).status["state"], snapshots.steps(folder / "checkpoints")] == ["stopped", [3, 5]]
     process = start(asked)
     assert process.wait() == 0
-    assert f"goes on from {folder}/checkpoints/step-000000005" in process.said
+    assert f"resumed from {folder}/checkpoints/step-000000005" in process.said
     assert course(folder) == course(tmp_path / "whole")
 
 
@@ -263,7 +263,7 @@ def test_two_processes_lose_nothing_either(start: Start, recipe: Recipe, pretrai
     assert start(asked, devices=2, fault="at_step(6, lambda: RANK == 1 and once() and die())").wait() != 0
     process = start(asked, devices=2)
     assert process.wait() == 0, process.said
-    assert "goes on from" in process.said
+    assert "resumed from" in process.said
     assert course(tmp_path / "killed") == course(tmp_path / "whole")
 
 
@@ -377,7 +377,7 @@ def test_running_means_are_left(recipe: Recipe, told: Any, capsys: pytest.Captur
     assert equal(left(folder), average.read(snapshots.path_of(folder / "checkpoints", 3)))
     assert not equal(left(folder), left(folder, 3))
     folder = finetune(recipe("few", checks=2, average=0.9, keep=1, save=0))
-    assert "step-000000003: state.json has no optimizer; the next best check is taken" in capsys.readouterr().err
+    assert "step-000000003: state.json has no optimizer; using the next best checkpoint" in capsys.readouterr().err
     assert scores(folder)["step"] == 12
 
 
@@ -497,7 +497,7 @@ def test_a_head_that_has_learned_goes_on(
         assert all(torch.allclose(value, left(first)[key], atol=1e-6) for key, value in left(again).items())
         assert Run(again).status["head_kept"] in (True, list(open_model(first).objective.labels))
     fresh = finetune(recipe("fresh", kind, task=task, init=str(first), fresh_head=True, **ONE_STEP))
-    assert f"weights from {first}; random to begin with: {head}" in capsys.readouterr().err.splitlines()
+    assert f"weights from {first}; random at the start: {head}" in capsys.readouterr().err.splitlines()
     assert not equal(left(fresh), left(first), only=f"{head}.")
     assert "head_kept" not in Run(fresh).status
 
@@ -600,8 +600,8 @@ def test_a_foreign_head_that_cannot_be_opened_stays_behind(
     again = finetune(recipe("again", init=str(folder), **ONE_STEP))
     said = capsys.readouterr().err
     assert "problem_type: found multi_label_classification" in said
-    assert "so its head stays behind" in said
-    assert f"weights from {folder}; random to begin with: classify" in said
+    assert "so its head is not used" in said
+    assert f"weights from {folder}; random at the start: classify" in said
     assert not equal(left(again), left(first), only="classify.out")
 
 
@@ -649,7 +649,7 @@ def test_dev_files_that_tell_nothing_are_refused(recipe: Recipe, data: Path, tmp
                 del asked["answers"], asked["is_impossible"]
         silent.write_text(json.dumps(told))
     with pytest.raises(
-        DataError, match=r"silent\..*: hold no right answers; wanted files to validate on; leave task\.dev out"
+        DataError, match=r"silent\..*: have no answers; wanted files to validate on; leave task\.dev out"
     ):
         finetune(recipe("run", kind, task={"dev": str(silent)}))
     assert not (tmp_path / "run").exists()
@@ -689,13 +689,13 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         finetune(recipe("first", "squad", **said)),
         finetune(recipe("none", "squad", **{**said, "features": ""})),
     )
-    assert "features stand, reused" not in capsys.readouterr().err
+    assert "cached features are used" not in capsys.readouterr().err
     again = finetune(recipe("again", "squad", **said))
-    assert capsys.readouterr().err.count("features stand, reused") == 2
+    assert capsys.readouterr().err.count("cached features are used") == 2
     assert course(first) == course(again) == course(none)
     train.write_text(train.read_text() + "\n")
     finetune(recipe("changed", "squad", **said))
-    assert capsys.readouterr().err.count("features stand, reused") == 1
+    assert capsys.readouterr().err.count("cached features are used") == 1
     with pytest.raises(RecipeError, match="another recipe or other data"):
         finetune(recipe("first", "squad", **said))
     cut_back(first, 6)
@@ -718,7 +718,10 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         ({"task": {"lenght": 9}}, "task.*lenght: unknown setting; did you mean `task.length`"),
         ({"adaptors": {"rank": 2}}, "adaptors: unknown setting; did you mean `adapters`"),
         ({"adapters": {"rang": 2}}, "rang: unknown setting; did you mean `adapters.rank`"),
-        ({"best": "acuracy"}, "best: found acuracy; wanted a score of which more is better; did you mean `accuracy`"),
+        (
+            {"best": "acuracy"},
+            "best: found acuracy; wanted a score for which higher is better; did you mean `accuracy`",
+        ),
         ({"rate": -1.0}, "rate: found -1.0; wanted a finite number above 0"),
         ({"warmup": -2}, "warmup: found -2; wanted 0 to 12 steps"),
         ({"warmup": 13}, "warmup: found 13; wanted 0 to 12 steps"),
@@ -762,7 +765,7 @@ def test_a_run_takes_no_overrides_but_its_layout(recipe: Recipe) -> None:
     assert [step for step, _, _ in course(folder).losses] == list(range(1, 7))
     assert "length = 20" in (folder / "recipe.toml").read_text()
     cut_back(folder, 3)
-    with pytest.raises(RecipeError, match=r"is a run, but rate=1\.0 is given"):
+    with pytest.raises(RecipeError, match=r"is a run, which cannot be resumed with rate=1"):
         finetune(str(folder), ["learning_rate=1.0"])
     finetune(str(folder), ["layout.micro=2"])
     assert [step for step, _, _ in course(folder).losses] == list(range(1, 7))
@@ -779,7 +782,7 @@ def test_a_model_in_place_of_a_task_is_told_where_it_goes(tmp_path: Path, start:
         start(str(tmp_path / "run"))
     for name in ("settings.toml", "model.safetensors"):
         (tmp_path / name).touch()
-    with pytest.raises(RecipeError, match=r"is a model; .*`ordsmed finetune TASK init=\S+` teaches it a task"):
+    with pytest.raises(RecipeError, match=r"is a model; .*`ordsmed finetune TASK init=\S+` trains it for a task"):
         start(str(tmp_path))
 
 

@@ -35,7 +35,7 @@ def test_files_are_told_with_their_size_or_how_to_get_them(tmp_path: Path) -> No
         "task.dev: no.tsv is not there",
     ]
     paths["dev"] = []
-    assert plans._files(recipe)[-1] == "task.dev: none, so the last checkpoint is left, and no score is told"
+    assert plans._files(recipe)[-1] == "task.dev: none, so the last checkpoint is used and nothing is scored"
 
 
 @pytest.mark.parametrize("learns", [True, False])
@@ -74,13 +74,13 @@ def test_several_trials_are_planned_as_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe: Any = SimpleNamespace(
-        rate=None, warmup=0.1, layer_decay=None, freeze=True, optimizer="x", task=SimpleNamespace(pool=None)
+        learning_rate=None, warmup=0.1, layer_decay=None, freeze=True, optimizer="x", task=SimpleNamespace(pool=None)
     )
     monkeypatch.setattr(plans.settings, "plain", lambda _: {"learning_rate": 3e-05, "layer_decay": None, "warmup": 0.5})
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
     filled: Any = SimpleNamespace(model=None, task=SimpleNamespace(pool="mean"))
     told = plans._filled_in(recipe, filled)
-    assert told == "left to the family, as bert is usually fine-tuned: rate 3e-05, layer_decay -, task.pool mean"
+    assert told == "defaults of bert: learning_rate 3e-05, layer_decay -, task.pool mean"
 
 
 def test_epochs_become_steps_by_the_entries_of_files_where_a_recipe_says_so(tmp_path: Path) -> None:

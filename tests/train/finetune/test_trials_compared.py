@@ -329,7 +329,7 @@ def test_trials_are_made_compared_and_stood_for(
     asked = recipe(folder, seeds=(2, 1), jobs=1)
     assert perform(folder, asked, "r") == folder
     assert at_once == ["seed-2", "seed-1"]
-    told = f"0 of 2 trials stand; 1 at a time; each tells its course in {folder}/trials/*/log.txt"
+    told = f"0 of 2 trials stand; 1 at a time; their logs are {folder}/trials/*/log.txt"
     assert told in capsys.readouterr().err
     assert (folder / "weights/model.safetensors").read_text() == "weights/model.safetensors of seed-2"
     status = Run(folder).status
@@ -379,10 +379,10 @@ def test_a_trial_that_stands_has_the_settings_of_its_name(tmp_path: Path, at_onc
     perform(folder, recipe(folder, seeds=(1, 2)), "r")
     stands = folder / "trials" / "seed-2.toml"
     stands.write_text(stands.read_text().replace("batch = ", "batch = 1"))
-    with pytest.raises(RecipeError, match="seed-2: is a trial of other settings"):
+    with pytest.raises(RecipeError, match="seed-2: is a trial with other settings"):
         perform(folder, recipe(folder, seeds=(1, 2)), "r")
     assert Run(folder).status["state"] == "failed"
-    assert "is a trial of other settings" in Run(folder).status["why"]
+    assert "is a trial with other settings" in Run(folder).status["why"]
     shutil.rmtree(folder / "trials" / "seed-2")  # its recipe alone is nothing that stands
     perform(folder, recipe(folder, seeds=(1, 2)), "r")
     assert at_once == ["seed-1", "seed-2", "seed-2"]
@@ -395,10 +395,10 @@ def test_trials_that_fail_alike_are_told_once(
     folder = tmp_path / "out"
     with pytest.raises(RunError, match="2 of 2 trials failed: rate-1e-05,seed-9, rate-2e-05,seed-9") as error:
         perform(folder, recipe(folder, seeds=(9,), grid={"learning_rate": [1e-5, 2e-5]}, jobs=1), "r")
-    assert error.value.remedy == "the same command makes those again"
+    assert error.value.remedy == "run the same command again to repeat them"
     said = capsys.readouterr().err
     assert "rate-1e-05,seed-9 failed: here: it burns" in said
-    assert "rate-2e-05,seed-9 failed likewise" in said
+    assert "rate-2e-05,seed-9 failed for the same reason" in said
 
 
 @pytest.mark.parametrize("stop_after", [1, 2])
@@ -422,7 +422,7 @@ def test_asked_to_stop_what_is_done_is_told(
     assert (stopped.value.step, stopped.value.by) == (stop_after, signal.SIGTERM)
     assert len(at_once) == stop_after
     assert Run(folder).status["state"] == "stopped"
-    told = f"{stop_after} of 3 trials are done; go on with:\n    ordsmed finetune {folder}"
+    told = f"{stop_after} of 3 trials are done; resume with:\n    ordsmed finetune {folder}"
     assert told in capsys.readouterr().err
     monkeypatch.setattr(run_group, "catch_stop_signals", lambda: contextlib.nullcontext(lambda: 0))
     perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
@@ -467,7 +467,7 @@ def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str
         f"{folder}: 4 trials are done; {folder}/trials.md compares them",
         "  rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
         "  rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
-        "the folder stands for the best trial, rate-1e-05,seed-2",
+        "the folder has the results of the best trial, rate-1e-05,seed-2",
         "guessing: accuracy 40.00",
     ]
     alone = folder / "trials" / "rate-1e-05,seed-2"

@@ -103,7 +103,7 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
 def test_a_model_without_a_plan_is_not_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     none = dataclasses.replace(bert.Bert.capabilities, tensor=False)
     monkeypatch.setattr(bert.Bert, "capabilities", none)
-    with pytest.raises(RecipeError, match=r"layout.tensor: found 2, but bert has no plan for it; wanted 1; use shard"):
+    with pytest.raises(RecipeError, match=r"layout.tensor: found 2, but bert cannot be split; wanted 1; use shard"):
         show_layout(str(recipe()), ['data="stdlib-wordpiece"', "layout.tensor=2"], devices=2)
 
 
@@ -287,7 +287,7 @@ def test_a_run_goes_on_on_another_layout(recipe: Recipe, capsys: pytest.CaptureF
     folder = pretrain(str(recipe("other")))
     shutil.rmtree(folder / "checkpoints" / "step-000000012")
     pretrain(str(folder), ["layout.micro=2"])
-    assert "made with micro [8], now [2]: losses will agree, but not to the last bit" in capsys.readouterr().err
+    assert "saved with micro [8], now [2]: losses will agree except for rounding" in capsys.readouterr().err
     losses = [[line["loss"] for line in read(f / "metrics.jsonl") if "loss" in line] for f in (whole, folder)]
     assert losses[1] == pytest.approx(losses[0], rel=0.05)  # dropout is on: other micro-batches draw others
     assert [entry["from"] for entry in run.Run(folder).status["layouts"]] == [0]
@@ -441,18 +441,18 @@ def test_a_batch_that_cannot_be_cut_names_those_that_can(layout: Layout, batch: 
         (
             Layout(reduce="bf16"),
             2,
-            ["2 x 1 x 1", "copies sum gradients during the backward", "gradients travel in bf16"],
+            ["2 x 1 x 1", "copies sum gradients during the backward pass", "gradients travel in bf16"],
         ),
-        (Layout(overlap=False), 2, ["2 x 1 x 1", "copies sum gradients after the backward"]),
+        (Layout(overlap=False), 2, ["2 x 1 x 1", "copies sum gradients after the backward pass"]),
         (
             Layout(tensor=2),
             4,
-            ["2 x 1 x 2", "copies sum gradients after the backward", "layers split, rows between them too"],
+            ["2 x 1 x 2", "copies sum gradients after the backward pass", "layers split, rows between them too"],
         ),
         (
             Layout(shard=2, reshard=False),
             4,
-            ["2 x 2 x 1", "weights split, over copies, kept whole between forward and backward"],
+            ["2 x 2 x 1", "weights split, over copies, kept between forward and backward"],
         ),
         (Layout(shard=2, recompute=True), 2, ["1 x 2 x 1", "weights split", "recompute"]),
     ],

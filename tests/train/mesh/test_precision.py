@@ -328,12 +328,12 @@ def test_a_cpu_has_no_tf32() -> None:
 @pytest.mark.parametrize(
     ("gpu", "how", "told"),
     [
-        (P100, "fp32", "precision: fp32 (Tesla P100 has no units for 16 bits)"),
-        (V100, "fp32", "(the recipe asks for it; fp16 is faster on Tesla V100)"),
-        (A100, "fp32", "(the recipe asks for it; bf16 or tf32 is faster on NVIDIA A100)"),
-        (A100, "tf32", "(the recipe asks for it; bf16 is faster on NVIDIA A100)"),
+        (P100, "fp32", "precision: fp32 (Tesla P100 has no 16-bit units)"),
+        (V100, "fp32", "(set by the recipe; fp16 is faster on Tesla V100)"),
+        (A100, "fp32", "(set by the recipe; bf16 or tf32 is faster on NVIDIA A100)"),
+        (A100, "tf32", "(set by the recipe; bf16 is faster on NVIDIA A100)"),
         (A100, "fp16", "(bf16 is as fast on NVIDIA A100 and needs no scaling)"),
-        (V100, "fp16", "loss scaled by 65,536; embeddings and norms leave in 16 bits"),
+        (V100, "fp16", "loss scaled by 65,536; outputs of embeddings and norms in 16 bits"),
     ],
 )
 def test_what_is_used_is_told_and_why_nothing_faster(
@@ -356,8 +356,8 @@ def test_a_run_tells_its_precision(recipe: Recipe) -> None:
 @pytest.mark.parametrize(
     ("tiles", "half", "told"),
     [
-        (True, True, "named, or bf16 was not a fifth faster: this CPU has AMX"),
-        (False, True, "named, or bf16 was not a fifth faster: this CPU has AVX512_BF16"),
+        (True, True, "set by the recipe, or bf16 was less than a fifth faster on this CPU with AMX"),
+        (False, True, "set by the recipe, or bf16 was less than a fifth faster on this CPU with AVX512_BF16"),
         (False, False, "16 bits are slower on most CPUs"),
     ],
 )
@@ -366,7 +366,7 @@ def test_a_cpu_in_fp32_is_told_what_would_be_faster(monkeypatch, tiles: bool, ha
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: half)
     assert precision.set_up(Layout(precision="fp32"), torch.device("cpu")) == f"precision: fp32 ({told})"
     said = precision.set_up(Layout(precision="bf16"), torch.device("cpu"))
-    assert said == "precision: bf16 products, fp32 weights; embeddings and norms leave in 16 bits"
+    assert said == "precision: bf16 products, fp32 weights; outputs of embeddings and norms in 16 bits"
     assert precision.set_up(Layout(precision="bf16", exact=("types",)), torch.device("cpu")).endswith(
         "bf16 products, fp32 weights; fp32 kept for types"
     )

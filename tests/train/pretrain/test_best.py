@@ -126,7 +126,7 @@ def test_patience_ends_a_run(recipe: Recipe, losses: Callable[..., None], capsys
     assert (status["state"], status["step"], status["verdict"]["last_step"]) == ("done", 4, 8)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
     pretrain(str(folder))
-    assert "it stopped early, at step 8 of 10, and is done" in capsys.readouterr().err
+    assert "stopped early, at step 8 of 10, and is done" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
 
 
@@ -150,5 +150,5 @@ def test_a_damaged_best_is_passed_over(
     (snapshots.path_of(folder / "checkpoints", 4) / "model.safetensors").write_bytes(b"damaged")
     Run(folder).set(state="running")
     pretrain(str(folder))
-    assert "the next best check is taken" in capsys.readouterr().err
+    assert "using the next best checkpoint" in capsys.readouterr().err
     assert (Run(folder).status["step"], left(folder)) == (6, stored(folder, 6))

@@ -194,7 +194,7 @@ def test_what_the_plan_tells_before_anything_runs(here: Path, capsys: pytest.Cap
         line.startswith("attention: ") and "masks where rows are read from left to right" in line for line in lines
     )
     rehearse(str(written(here, "told")), ["phase[2].steps=400", "phase[2].mix={unimax=30}"], yes=True)
-    assert f"epochs of {here}/b, and more than 4 of 1 other: more than about 4 teach" in capsys.readouterr().err
+    assert f"epochs of {here}/b, and more than 4 of 1 other: more than about 4 epochs" in capsys.readouterr().err
 
 
 def test_networks_are_as_their_phase_wants_them(here: Path) -> None:
@@ -413,7 +413,7 @@ def test_a_batch_that_grows_is_learned_alike_in_other_micro_batches(here: Path) 
     assert told == [
         "phase 1: 5 steps of 2 to 4 rows (from step 4 on) x 16 tokens",
         "phase 2: 2 steps of 2 to 4 rows (from step 2 on) x 64 tokens",
-        "phase 3: 2 steps of 1 to 1 row (it ends before it comes to 4) x 64 tokens",
+        "phase 3: 2 steps of 1 to 1 row (it ends before the batch reaches 4) x 64 tokens",
     ]
 
 
@@ -453,8 +453,11 @@ def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
         (["phase[2].objective={{mask=0.1}}"], "mlm has no such setting; wanted one that a phase may change: mask_prob"),
         (["phase[3].objective={{causal=true}}"], "objective.causal: found for the last phase, with which no run can"),
         (["phase[3].min_length=9_999"], r"phase\[3\].min_length: found 9,999, but .*b has no document"),
-        (["phase[2].data={here}/empty"], r"phase\[2\].data: found .*empty, where no text is; wanted stores with text"),
-        (['data=["{here}/a","{here}/empty"]'], "data: found .*empty, where no text is; wanted stores with text; leave"),
+        (["phase[2].data={here}/empty"], r"phase\[2\].data: found .*empty, which has no text; wanted stores with text"),
+        (
+            ['data=["{here}/a","{here}/empty"]'],
+            "data: found .*empty, which has no text; wanted stores with text; leave",
+        ),
         (["max_epochs=0.1"], r"max_epochs: found .* epochs? of .*; wanted at most 0.1"),
         (["phase[2].mix={{unimax=0.01}}"], r"phase\[2\].mix.unimax: found 0.01, which gives .* for a phase of 512"),
         (["phase[2].mix={{temperature=2.0}}"], "found 2; wanted 0 to 1: who divides by a temperature of 2 means 0.5"),
@@ -464,8 +467,8 @@ def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
         (["phase[1].batch_ramp={{start=8}}"], r"batch_ramp: found start 8, more than the batch of 4; wanted fewer"),
         (["phase[1].batch_ramp={{start=3}}"], "3 more at a time do not bring to 4; wanted `by` = 1, or"),
         (['phase[2].data={{"{here}/a"=1,"{here}/b"=2}}'], "mix: found beside weights of data"),
-        (['phase[2].freeze=["nothing"]'], "freeze: found nothing, which is in no weight's name"),
-        (['phase[2].freeze=[""]'], "freeze: found all weights; wanted some that learn"),
+        (['phase[2].freeze=["nothing"]'], "freeze: found nothing, which matches no weight"),
+        (['phase[2].freeze=[""]'], "freeze: found all weights; wanted a pattern that leaves some weights trained"),
         (["phase[1].rewarm=true", "phase[1].warmup=0"], "rewarm: found true without a warm-up"),
         (['model={{kind="bert",size="tiny"}}'], r"phase\[2\].model.theta: bert has no such setting.*of modern"),
     ],

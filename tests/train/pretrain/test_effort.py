@@ -113,7 +113,7 @@ def test_yes_a_deadline_and_a_run_that_goes_on_are_not_refused(
         pretrain(path, yes=True)
     monkeypatch.delenv("ORDSMED_STOP_AT")
     told = capsys.readouterr().err
-    assert "about 61 d on this machine; wanted at most 60 days; goes on all the same" in " ".join(told.split())
+    assert "about 61 d on this machine; wanted at most 60 days; training anyway" in " ".join(told.split())
     assert rehearse(path), "a run that goes on"
     with pytest.raises(RecipeError, match="about 61 d"):
         pretrain(path, anew=True)

@@ -100,7 +100,7 @@ def test_a_run_under_way_follows_the_longer_schedule(recipe: Recipe) -> None:
     assert (phase.steps, phase.warmup) == (30, 5.0)  # of 12 and 2
     assert plan.rates == pytest.approx((2e-3 * 4 / 10, 2e-3 * 22 / 25))
     assert (
-        "the linear schedule of 12 steps is stretched to 30 steps: 1.76e-03 at step 9, where it was 8.00e-04"
+        "the linear schedule of 12 steps is stretched to 30 steps: 1.76e-03 at step 9, instead of 8.00e-04"
         in plan.lines()
     )
     plan.write()
@@ -174,5 +174,5 @@ def test_a_step_takes_the_median_of_the_last_ones_with_the_whole_batch() -> None
     assert seconds_of_a_step(recipe, [line(3.0, 2, 1)]) == 12.0, "a batch that grows has a quarter of its rows"
     last = [line(2.0) for _ in range(extension.MEASURED)]
     assert seconds_of_a_step(recipe, [*[line(9.0)] * 999, *last]) == 2.0
-    with pytest.raises(DataError, match="tells of no step"):
+    with pytest.raises(DataError, match="has no training steps"):
         seconds_of_a_step(recipe, [])

@@ -62,7 +62,7 @@ def _check(name: str, options: SessionOptions, part: str | None) -> None:
     kind = kind_of_folder(name)
     if kind is FolderKind.MAKE or (kind.model and kind not in (FolderKind.FINETUNING, FolderKind.TRIALS)):
         problem = f"is the folder of a `{kind.value}`" if kind.run else "is a model"
-        remedy = f"`{command('finetune', 'TASK', f'init={name}')}` teaches it a task"
+        remedy = f"`{command('finetune', 'TASK', f'init={name}')}` trains it for a task"
         raise RecipeError(name, problem, "that of a `finetune`, or the recipe of a task", remedy)
     check_part(part, **options)
     options["site"] = absolute(options.get("site", ""))

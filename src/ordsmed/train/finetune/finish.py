@@ -50,9 +50,7 @@ def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> 
     task_before, fitted = data.task, data.task.fitted(dev.records, dev.features, answers)
     for field in dataclasses.fields(fitted):
         if (value := getattr(fitted, field.name)) != getattr(task_before, field.name):
-            say(
-                f"task.{field.name} = {value}: the best on the dev files, so what they score by it is a little too good"
-            )
+            say(f"task.{field.name} = {value}: chosen on the dev files, so scores on these files are slightly too high")
     data.task = fitted
     means |= fitted.losses(dev.features, answers)
     predictions = fitted.predictions(dev.records, dev.features, answers)

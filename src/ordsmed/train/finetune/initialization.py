@@ -118,7 +118,7 @@ def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Pa
         try:
             trained = open_model(folder)
         except DataError as error:
-            say(f"{error}; so its head stays behind")
+            say(f"{error}; so its head is not used")
     return _go_on(task, its, recipe, trained, left)
 
 
@@ -139,7 +139,7 @@ def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, le
     note = f"weights from {recipe.init}"
     if kept.names:
         return Begun(f"{note} {kept.note}", kept.labels, head=True)
-    random = f"; random to begin with: {', '.join(roles)}" if roles else ""
+    random = f"; random at the start: {', '.join(roles)}" if roles else ""
     return Begun(f"{note}{random}{f' ({kept.note})' if kept.note else ''}")
 
 

@@ -81,7 +81,7 @@ class FinetuningPlan(Plan):
         filled = [] if recipe.complete else [_filled_in(recipe, filled_recipe)]
         recipe = filled_recipe
         if recipe.layout.tensor > 1 and recipe.layout.sequence:
-            say("layout.sequence = false: rows of examples are of any length, which tensor ranks could not split")
+            say("layout.sequence = false: examples have different lengths, which tensor ranks cannot split")
             recipe = dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, sequence=False))
         plan = dataclasses.replace(plan, recipe=recipe, notes=(*plan.notes, *filled, *_files(recipe)))
         if make or (not recipe.examples and all(there(path) for split in SPLITS for path in recipe.task.paths(split))):
@@ -109,10 +109,10 @@ class FinetuningPlan(Plan):
         counted = dataclasses.replace(counted, warmup=recipe.warmup)
         data.check(counted.score)
         sizes, often = data.train.features.sizes, counted.updates * counted.batch / counted.examples
-        dev = f"; {len(data.dev.features):,} to validate on" if data.dev is not None else ""
+        dev = f"; {len(data.dev.features):,} for validation" if data.dev is not None else ""
         notes = (
             f"examples: {len(rows):,} of {rows.tokens:.1f} tokens (the longest has {int(sizes.max()):,}){dev}",
-            f"{many(counted.examples, 'example')} to learn from: {many(counted.updates, 'step')} of {counted.batch}, "
+            f"{many(counted.examples, 'example')} for training: {many(counted.updates, 'step')} of {counted.batch}, "
             f"{many(often, 'epoch')}",
         )
         return dataclasses.replace(self, recipe=counted, data=data, notes=(*self.notes, *notes))
@@ -138,7 +138,7 @@ class FinetuningPlan(Plan):
         often = recipe.updates * recipe.batch / max(recipe.examples, 1)
         weights = f"weights from {recipe.init}" if recipe.init and not recipe.fresh else "random weights"
         network = f"{kind_of(self.network)}: {many(count, 'parameter')}, {weights}"
-        return f"{network}; learns {kind_of(recipe.task)} from {many(recipe.examples, 'example')}, {often:.3g} times"
+        return f"{network}; {kind_of(recipe.task)}: {many(recipe.examples, 'example')}, {often:.3g} epochs"
 
     def sizes(self) -> list[str]:
         if self.begun is None:
@@ -148,7 +148,7 @@ class FinetuningPlan(Plan):
                 body = self.network.build(self.tokenizer.vocabulary)
             return [f"network: {sum(t.numel() for t in body.parameters()):,} parameters without a head"]
         count, learned = self._counts()
-        some = f", of which {learned:,} learn" if learned < count else ""
+        some = f", of which {learned:,} are trained" if learned < count else ""
         return [f"network: {count:,} parameters with its head{some}"]
 
     def _counts(self) -> tuple[int, int]:
@@ -200,7 +200,7 @@ def check(recipe: Finetuning, network: ModelSettings, ranks: Ranks) -> None:
     if recipe.adapters and recipe.layout.tensor > 1:
         raise RecipeError("layout.tensor", f"found {recipe.layout.tensor} with adapters", "1", "use shard")
     if recipe.adapters and recipe.freeze:
-        raise RecipeError("freeze", "found true with adapters, which learn inside the network", "one of the two")
+        raise RecipeError("freeze", "found true with adapters, which are inside the network", "one of the two")
     recipe.layout.check(network, [], ranks.world)
     try:
         recipe.layout.share(recipe.phases[0], 1, ranks.device.type, 0, ranks.data_world)
@@ -214,13 +214,13 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
         return start(recipe, folder), []
     if recipe.init is not None and Origin.find(recipe.init, key="init") is None:
         hint = hub.remedy(recipe.init)
-        left = "what its family fills in and its size are told when it stands"
+        left = "its default settings and its size are not known yet"
         return None, [f"init: {recipe.init} does not exist here{f' ({hint})' if hint else ''}; {left}"]
     if recipe.tokenizer and not is_tokenizer(recipe.tokenizer):
         return None, [f"tokenizer: {recipe.tokenizer} does not exist yet; it will be made when it is needed"]
     begun = start(recipe)
     weights_of = "random weights" if recipe.init is None or recipe.fresh else recipe.init
-    head = f"; its {begun.head} head goes on" if begun.head == recipe.task.role else ""
+    head = f"; its {begun.head} head is trained further" if begun.head == recipe.task.role else ""
     pieces = many(begun.tokenizer.vocabulary, "piece")
     return begun, [f"init: {weights_of}, {kind_of(begun.network)}; {pieces}{head}"]
 
@@ -232,7 +232,7 @@ def _filled_in(recipe: Finetuning, filled: Finetuning) -> str:
     usual, pool = settings.plain(filled), getattr(filled.task, "pool", None)
     listed = [f"{key} {in_words(usual[key])}" for key in left]
     listed += [f"task.pool {pool}"] if pool != getattr(recipe.task, "pool", None) else []
-    return f"left to the family, as {kind_of(filled.model)} is usually fine-tuned: {', '.join(listed)}"
+    return f"defaults of {kind_of(filled.model)}: {', '.join(listed)}"
 
 
 def there(path: str) -> list[Path]:
@@ -250,7 +250,7 @@ def _files(recipe: Finetuning) -> list[str]:
                 lines.append(f"task.{split}: {path}, {count}{size(read.size(paths))}")
                 continue
             get = read.fetching(path)
-            lines.append(f"task.{split}: {path} is not there{'; ' + get if get else ''}")
+            lines.append(f"task.{split}: {path} does not exist{'; ' + get if get else ''}")
     if not recipe.task.paths("dev"):
-        lines.append("task.dev: none, so the last checkpoint is left, and no score is told")
+        lines.append("task.dev: none, so the last checkpoint is used and nothing is scored")
     return lines

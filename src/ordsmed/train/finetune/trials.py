@@ -51,7 +51,7 @@ def _steps(init: str | None) -> list[int]:
     """Return the checkpoint steps of a run; 0 is included if its initial weights can be made again."""
     origin = Origin.of(init, key="init") if init is not None else None
     if origin is None or not origin.is_run:
-        raise RecipeError("step", f"found all, but {init} is no run", "a run's folder as `init`")
+        raise RecipeError("step", f"found all, but {init} is not a run", "a run's folder as `init`")
     steps = origin.steps()
     try:
         if 0 in steps:

@@ -61,7 +61,7 @@ def _while_it_learns(block: nn.Module, compiled: Forward) -> Forward:
         try:
             return compiled(*inputs, **more)
         except FailOnRecompileLimitHit:
-            problem = f"torch compiled a block {LIMIT} times, each time for other shapes"
-            raise Trouble("layout.compile", problem, "few shapes of rows", "set layout.compile = false") from None
+            problem = f"torch compiled a block {LIMIT} times for different shapes"
+            raise Trouble("layout.compile", problem, "fewer row shapes", "set layout.compile = false") from None
 
     return call

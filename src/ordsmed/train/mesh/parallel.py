@@ -97,8 +97,8 @@ def gloo_takes_means() -> None:
     except RuntimeError as error:
         if "ReduceOp.AVG" not in str(error):
             raise
-        problem = f"found more than 1 on CPUs, which torch {torch.__version__} cannot (no means by Gloo)"
-        raise RecipeError("layout.shard", problem, "1", "a newer torch can; so can GPUs with this one") from None
+        problem = f"found more than 1 on CPUs, which torch {torch.__version__} cannot do (Gloo has no averages)"
+        raise RecipeError("layout.shard", problem, "1", "use a newer torch, or GPUs") from None
 
 
 def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mesh: DeviceMesh) -> None:

@@ -78,26 +78,26 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
     fixed = "" if layout.scale_window else " throughout"
     text = {
         "fp32": "fp32",
-        "tf32": "TF32 products, fp32 else",
+        "tf32": "TF32 products, all else fp32",
         "bf16": f"bf16 products{less}, fp32 weights",
         "fp16": f"fp16 products, fp32 weights, loss scaled by {layout.scale:,.0f}{fixed}",
     }[layout.precision]
     if layout.half:
         exact = [w for w in ("embeddings", "norms", "types") if w in layout.exact]
-        text += f"; fp32 kept for {', '.join(exact)}" if exact else "; embeddings and norms leave in 16 bits"
+        text += f"; fp32 kept for {', '.join(exact)}" if exact else "; outputs of embeddings and norms in 16 bits"
     if cuda and layout.precision == "fp32" and arch < HALVES:
-        return f"precision: {text} ({name} has no units for 16 bits)"
+        return f"precision: {text} ({name} has no 16-bit units)"
     if cuda and layout.precision == "fp32":
         faster = "bf16 or tf32" if has_tf32(arch) else "bf16" if arch >= (8, 0) else "fp16"
-        return f"precision: {text} (the recipe asks for it; {faster} is faster on {name})"
+        return f"precision: {text} (set by the recipe; {faster} is faster on {name})"
     if cuda and layout.precision == "tf32":
-        return f"precision: {text} (the recipe asks for it; bf16 is faster on {name})"
+        return f"precision: {text} (set by the recipe; bf16 is faster on {name})"
     if cuda and layout.precision == "fp16" and arch >= (8, 0):
         return f"precision: {text} (bf16 is as fast on {name} and needs no scaling)"
     if not cuda and layout.precision == "fp32":
         units = next((name for name, attribute in UNITS.items() if getattr(torch.cpu, attribute, bool)()), "")
         reason = (
-            f"named, or bf16 was not a fifth faster: this CPU has {units}"
+            f"set by the recipe, or bf16 was less than a fifth faster on this CPU with {units}"
             if units
             else "16 bits are slower on most CPUs"
         )

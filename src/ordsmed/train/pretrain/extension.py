@@ -55,12 +55,12 @@ class Extension:
             rise = many(max(1, round(last.warmup * last.steps)), "step")
             more, kind = many(last.steps, "step"), last.schedule.kind
             return [
-                f"one more phase of {more}: in {rise} up to {new:.2e}, then {kind} as before",
-                f"({new:.2e} is the rate that a plan of all {after} would have at step {self.step:,})",
+                f"one more phase of {more}: its rate rises in {rise} to {new:.2e}, then {kind} as before",
+                f"({new:.2e} is the learning rate of a plan of {after} at step {self.step:,})",
             ]
         return [
             f"the {last.schedule.kind} schedule of {before} is stretched to {after}: "
-            f"{new:.2e} at step {self.step + 1:,}, where it was {old:.2e}"
+            f"{new:.2e} at step {self.step + 1:,}, instead of {old:.2e}"
         ]
 
     def write(self) -> None:
@@ -117,7 +117,7 @@ def extend(folder: Path, seconds: float) -> Extension:
 
 def _seconds_of_a_step(recipe: Pretraining, learned: list[dict[str, Any]]) -> float:
     if not learned:
-        raise DataError("metrics.jsonl", "tells of no step", "the lines that the run wrote", "put the file back")
+        raise DataError("metrics.jsonl", "has no training steps", "the metrics that the run wrote", "restore the file")
     last = learned[-MEASURED:]
     batches = [recipe.phase[line["phase"] - 1].batch / line["rows"] for line in last]
     return float(statistics.median(line["seconds"] * whole for line, whole in zip(last, batches, strict=True)))

@@ -28,7 +28,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     last_step = checkpoint.steps(stored)[-1]
     step, path = checkpoint.best(stored, job.state.validations, lambda lines: _best_step(job, last_step, lines))
     if job.state.ends and step <= job.state.ends[-1] < last_step:
-        say(f"the longer training is no better on held-out text: the weights of step {step:,} stay")
+        say(f"the longer training is not better on held-out text: the weights of step {step:,} are used")
     leave_weights(job, folder / "weights", boxes.read_weights(path))
     if recipe.average:  # averaged over the last steps, whatever the best validation
         last = checkpoint.path_of(stored, last_step)

@@ -31,7 +31,7 @@ def compared(job: Job, start: Beginning) -> dict[str, Any]:
         for name, tensor in kept.items():
             local(tensors[name]).copy_(tensor)
         parallel.free_memory(job.objective)
-    say(f"validation loss {moved:.4f} with the vocabulary moved, {fresh:.4f} with word tables from random numbers")
+    say(f"validation loss {moved:.4f} with the transplanted vocabulary, {fresh:.4f} with random word tables")
     return {**facts, "validation": moved, "validation_of_random": fresh}
 
 

@@ -97,4 +97,4 @@ def _check(read: Sequence[Portion], most: float, *, several: bool) -> None:
     if most:
         remedy = "fewer steps, a smaller share of it, or a larger `max_epochs`"
         raise RecipeError("max_epochs", f"found {worst}", f"at most {most:g}", remedy)
-    say(f"data: {worst}: more than about {USUAL:g} teach less and less; `max_epochs` refuses them")
+    say(f"data: {worst}: more than about {USUAL:g} epochs help less and less; `max_epochs` can refuse them")

@@ -195,8 +195,8 @@ class PretrainingPlan(Plan):
         if all(phase.steps for phase in self.recipe.phase):
             whole_run = many(total(self.recipe.phase), "step")
             effort = [self.effort.line] if self.effort else []
-            return [*lines, f"in all: {whole_run}, {tokens:,.0f} tokens, {operations(flops)}", *effort]
-        return [*lines, "in all: how many steps epochs are is known when the data stand"]
+            return [*lines, f"in total: {whole_run}, {tokens:,.0f} tokens, {operations(flops)}", *effort]
+        return [*lines, "in total: the number of steps is known once the data exist"]
 
     def _ramps(self, index: int) -> list[str]:
         if not all(phase.steps for phase in self.recipe.phase):
@@ -225,7 +225,7 @@ class PretrainingPlan(Plan):
         for problem in plan.effort.problems() if plan.effort else ():
             if not yes:
                 raise problem
-            say(f"{problem.place}: {problem.found}; wanted {problem.wanted}; goes on all the same")
+            say(f"{problem.place}: {problem.found}; wanted {problem.wanted}; training anyway")
         return plan
 
     def memory(self) -> RankMemory:
@@ -293,7 +293,7 @@ def counted(data: TextData) -> Pretraining:
             text = f"{many(phase.epochs, 'epoch')} of {many(len(rows), 'row')}"
             line = f"phase {index + 1}: {text} are {many(steps, 'step')}"
             if 0 < phase.max_steps < steps:
-                steps, line = phase.max_steps, f"{line}, of which max_steps leaves {phase.max_steps:,}"
+                steps, line = phase.max_steps, f"{line}, limited by max_steps to {phase.max_steps:,}"
             (say if steps == phase.max_steps else detail)(line)  # always report a cut
             if phase.warmup > (longest := phase.schedule.span(steps)):
                 raise RecipeError(
@@ -324,15 +324,17 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
             raise RecipeError(f"phase[{index + 1}].length", problem, "", "shorten it or raise `model.positions`")
         recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
         if phase.batch_ramp and network.capabilities.state:
-            problem = f"found one, but {kind_of(network)} reads on in each row where the step before it ended"
-            raise RecipeError(f"phase[{index + 1}].batch_ramp", problem, "none", "several phases begin anew each")
+            problem = f"found one, but {kind_of(network)} continues each row from the step before"
+            raise RecipeError(
+                f"phase[{index + 1}].batch_ramp", problem, "none", "use several phases, each of which starts new rows"
+            )
         recipe.network_of(network, index)
     if recipe.layout.tensor > 1 and (reason := getattr(recipe.objective, "undivided", "")):
-        problem = f"found {recipe.layout.tensor} beside {reason}"
-        raise RecipeError("layout.tensor", problem, "1", "`layout.shard` splits weights, too")
+        problem = f"found {recipe.layout.tensor} with {reason}"
+        raise RecipeError("layout.tensor", problem, "1", "use `layout.shard`, which also splits weights")
     if name := getattr(recipe.objective_of(len(recipe.phase) - 1), "unfinished", ""):
-        wanted = f"`objective = {{ {name} = ... }}` in a [[phase]] before it alone"
-        raise RecipeError(f"objective.{name}", "found for the last phase, with which no run can end", wanted)
+        wanted = f"`objective = {{ {name} = ... }}` only in an earlier [[phase]]"
+        raise RecipeError(f"objective.{name}", "found for the last phase, which cannot use it", wanted)
     more = getattr(recipe.objective, "others", None)
     networks = {"model": network, **(more(network) if more else {})}
     for name, settings in networks.items():
@@ -347,11 +349,11 @@ def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objectiv
         say(left)
     start = begin(objective, origin, recipe.objective, network, tokenizer, recipe.vocabulary, recipe.seed)
     if start.checkpoint and snapshots.is_stripped(start.checkpoint[0]):
-        say(f"weights from {start.checkpoint[0]}, the best of {recipe.init}, which keeps no moments: they restart")
+        say(f"weights from {start.checkpoint[0]}, the best of {recipe.init}, without moments: they start at zero")
     elif start.checkpoint:
         detail(f"weights and moments from {start.checkpoint[0]}")
     elif origin.is_run:
-        say(f"weights from {recipe.init}; moments begin anew, for the vocabulary is another")
+        say(f"weights from {recipe.init}; moments start at zero, because the vocabulary is another")
     else:
         detail(f"weights from {recipe.init} ({'imported' if origin.kind is FolderKind.IMPORT else 'Hugging Face'})")
     return start
@@ -372,9 +374,7 @@ def check_tokenizer(objective: ObjectiveSettings, tokenizer: Tokenizer) -> None:
 
 def check_words(network: ModelSettings, location: object) -> None:
     if not network.capabilities.state:
-        raise RecipeError(
-            location, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo"
-        )
+        raise RecipeError(location, "has whole words", "pieces of words", "encode with another tokenizer, or use elmo")
 
 
 def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, TextData | None]:
@@ -394,9 +394,9 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
             encoding = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
             tokenizers.append(_expected(encoding.tokenizer, encoding.corpus))
     if len(lines) > SHOWN:
-        lines = [f"data: {len(stand):,} of {len(lines):,} stand", *(line for line in lines if "does not exist" in line)]
+        lines = [f"data: {len(stand):,} of {len(lines):,} exist", *(line for line in lines if "does not exist" in line)]
     unread = listed(recipe.data).keys() - set(recipe.sources)
-    lines += [f"data: {name} is read by no phase, for each has its own" for name in sorted(unread)]
+    lines += [f"data: {name} is not used, because every phase has its own data" for name in sorted(unread)]
     return lines, tokenizers[0], TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
 
 
@@ -423,10 +423,7 @@ def _expected(name: str, corpus: str = "") -> Tokenizer:
         return tokenizer
     if not hasattr(recipe.tokenizer, "size"):  # a user's tokenizer, whose size is unknown
         raise RecipeError(
-            name,
-            "is not made yet, and does not say how many pieces it will have",
-            "",
-            f"`{command('tokenizer', name)}` makes it",
+            name, "does not exist yet, and its size is not known", "", f"`{command('tokenizer', name)}` makes it"
         )
     expected = SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=getattr(recipe.tokenizer, "pad", 0), mask=0)
     if hasattr(recipe.tokenizer, "learns"):

@@ -66,7 +66,7 @@ class TextData:
             if not least:
                 location = "data" if self.phases[index].data is None else f"phase[{index + 1}].data"
                 raise RecipeError(
-                    location, f"found {empty[0]}{more}, where no text is", "stores with text", "leave it out"
+                    location, f"found {empty[0]}{more}, which has no text", "stores with text", "leave it out"
                 )
             problem = f"found {least:,}, but {empty[0]} has no document of so many tokens{more}"
             remedy = "a smaller number, or name `data` of this phase without it"
