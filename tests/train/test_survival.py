@@ -614,7 +614,7 @@ def test_trouble_stops_in_one_line(start: Start, tmp_path: Path, fault: str, mor
     assert process.wait() == 1
     (line,) = complaints(process.said)
     assert re.search(
-        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*; the last complete checkpoint is that of step 9: `",
+        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*; the last complete checkpoint .* step 9: `",
         line,
     )
     assert saved(folder)[-1] == 9

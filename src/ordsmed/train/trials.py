@@ -18,11 +18,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.folder import RECIPE, TRIALS, WEIGHTS, FolderKind, kind_of_folder
+from ordsmed.base.launch.site import absolute
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, say
@@ -204,29 +205,56 @@ class Trials(RunGroup[Trial]):
         return f"{self.score} {trial.scores[self.score]:.{4 if self.lower_is_better else 2}f}"
 
 
-T = TypeVar("T", bound=Trials)
+def train(
+    kind: type[Trials], name: str, overrides: Sequence[str], part: str | None, **options: Unpack[SessionOptions]
+) -> Path:
+    """Start or resume the run or the trials that a recipe describes, and return their folder."""
+    _check_options(part, options)
+    with run.at_home(name) as location:
+        group = kind.asked(location, overrides, **_without_callbacks(options))
+        _check_is_group(part, group)
+        if group:
+            share = run.part(part) if part else WHOLE
+            return group.perform(options.get("callbacks", ()), anew=bool(options.get("anew")), part=share)
+        if put_away(location, **options):
+            return Path(location)
+        return session.run_session(kind.plans, location, overrides, **options)
 
 
-def check_part(part: str | None, **options: Unpack[SessionOptions]) -> None:
-    """Raise a `RecipeError` if `--part` comes with `--anew`, before anything is deleted."""
-    if part and options.get("anew"):
-        raise RecipeError("--anew", "found with --part", "only one of them", "run `--anew` alone first")
-
-
-def meant(
-    kind: type[T],
+def rehearse(
+    kind: type[Trials],
     name: str,
     overrides: Sequence[str],
     part: str | None,
-    devices: int = 0,
+    devices: int,
     **options: Unpack[SessionOptions],
-) -> tuple[T | None, tuple[int, int]]:
-    """Return the trials that the arguments mean, or None for a single run; and the part of them to train."""
-    flags = {key: value for key, value in options.items() if key != "callbacks"}
-    group = kind.asked(name, overrides, devices=devices, **flags)  # type: ignore[arg-type]
+) -> tuple[Training, list[str]]:
+    """Return the recipe that `train` would use and its plan as lines; raise its errors, and make nothing."""
+    _check_options(part, options)
+    with run.nothing_made(), run.at_home(name) as location:
+        group = kind.asked(location, overrides, devices=devices, **_without_callbacks(options))
+        _check_is_group(part, group)
+        if group:
+            return group.recipe, group.rehearse(anew=bool(options.get("anew")))
+        if put_away(location, **options):
+            return run.read_recipe(kind.plans.recipes, Path(location)), []
+        plan = session.rehearse(kind.plans, location, overrides, devices=devices, **options)
+        return plan.recipe, plan.lines()
+
+
+def _check_options(part: str | None, options: SessionOptions) -> None:
+    if part and options.get("anew"):
+        raise RecipeError("--anew", "found with --part", "only one of them", "run `--anew` alone first")
+    options["site"] = absolute(options.get("site", ""))
+
+
+def _check_is_group(part: str | None, group: Trials | None) -> None:
     if part and not group:
         raise RecipeError("--part", f"found {part}, of one run", "a recipe with `seeds` or a `grid`")
-    return group, run.part(part) if part else WHOLE
+
+
+def _without_callbacks(options: SessionOptions) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key != "callbacks"}
 
 
 def put_away(name: str, **options: Unpack[SessionOptions]) -> bool:

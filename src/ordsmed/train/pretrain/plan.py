@@ -92,13 +92,7 @@ class PretrainingPlan(Plan):
         if (origin := Origin.find(self.recipe.init, key="init")) and (left := origin.unfinished()):
             notes.append(f"init: {left}")
         plan = dataclasses.replace(plan, notes=tuple(notes))
-        memory.check(
-            plan.recipe,
-            plan.network,
-            plan.ranks,
-            lambda model: plan.recipe.objective.build(model, plan.tokenizer),
-            here=here,
-        )
+        memory.check(plan.recipe, plan.network, plan.ranks, plan.make_networks, here=here)
         if data and any(phase.freeze for phase in plan.recipe.phase):
             names = [name for name, weight in plan.objective.named_parameters() if weight.requires_grad]
             check_frozen(plan.recipe.phase, names)
@@ -125,13 +119,7 @@ class PretrainingPlan(Plan):
                 check_words(self.network, next(iter(self.recipe.sources)))
         try:
             plan = dataclasses.replace(self, tokenizer=tokenizer)
-            memory.check(
-                plan.recipe,
-                plan.network,
-                plan.ranks,
-                lambda model: plan.recipe.objective.build(model, tokenizer),
-                here=here,
-            )
+            memory.check(plan.recipe, plan.network, plan.ranks, plan.make_networks, here=here)
             _ = plan.objective
         except RecipeError as error:
             known = isinstance(tokenizer, Tokenizer)  # otherwise the placeholder may have caused the error
