@@ -225,7 +225,7 @@ def test_the_rank_whose_part_lacks_is_named(tmp_path: Path) -> None:
         writers[-1].wait_for_own()
     outcome = writers[0].outcome(give_up=True)
     assert outcome
-    assert outcome[1] == "rank 1 could not write its part (there is no complete checkpoint)"
+    assert outcome[1] == "rank 1 could not write its part (no checkpoint is complete)"
 
 
 def saved(folder: Path, *steps: int, keep: int = 3, revision: Any = lambda step: False) -> checkpoint.CheckpointWriter:
@@ -387,7 +387,7 @@ def test_a_failed_write_is_told_with_what_stands(tmp_path: Path, monkeypatch: py
         complaint = writer.outcome(give_up=False)
     assert complaint is not None
     assert "No space left on device" in complaint[1]
-    assert "(the last complete checkpoint is that of step 5)" in complaint[1]
+    assert "(the last complete one is of step 5)" in complaint[1]
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000005"]
     writer.save(9, objective, optimizer, parts, {}, scaler={})
     assert writer.outcome(give_up=False) is None, "the next one is another matter"

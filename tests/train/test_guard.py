@@ -81,12 +81,12 @@ def test_steps_that_taught_nothing_count_once(stretches: list[tuple[int, int]], 
 
 def test_what_is_advised_hangs_on_what_stands(tmp_path: Path) -> None:
     none, some = (remedy(tmp_path, "pretrain", Guard(), step) for step in (None, 0))
-    assert none.startswith("there is no complete checkpoint: `")
+    assert none.startswith("no checkpoint is complete: `")
     assert "resumes from the start and skips" in none
-    assert some.startswith("the last complete checkpoint is that of step 0: `")
+    assert some.startswith("the last complete one is of step 0: `")
     assert "resumes from there and skips" in some
     rewound = remedy(tmp_path, "pretrain", Guard("rewind"), 5)
-    assert rewound.startswith("the last complete checkpoint is that of step 5; ")
+    assert rewound.startswith("the last complete one is of step 5; ")
     assert "trouble.action=rewind" not in rewound
 
 

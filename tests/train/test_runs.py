@@ -158,7 +158,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(recipe: Recipe) -> None:
     lines = [line for line in process.stderr.splitlines() if line.startswith("ordsmed: ")]
     assert len(lines) == 1, process.stderr
     assert "cannot write" in lines[0]
-    assert "the last complete checkpoint is that of step 4" in lines[0]
+    assert "the last complete one is of step 4" in lines[0]
     assert "Traceback" not in process.stderr
     target = folder.parent / "full2"
     assert checkpoint.steps(target / "checkpoints") == [4]
@@ -194,7 +194,7 @@ def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pyt
         return update(job, batches, rate, index, inner, **more)
 
     monkeypatch.setattr(loop, "train_step", broken)
-    with pytest.raises(RunError, match=r"step 6: loss nan.*finite.*the last complete checkpoint is that of step 4"):
+    with pytest.raises(RunError, match=r"step 6: loss nan.*finite.*the last complete one is of step 4"):
         pretrain(str(asked))
     folder = asked.with_suffix("")
     assert checkpoint.steps(folder / "checkpoints") == [4]

@@ -234,7 +234,7 @@ def test_a_run_of_a_gpu_goes_on_without_one(
     found, changed = request.fitted_to(kept, tmp_path, 1, set())
     assert (found.layout.device, found.layout.replicate) == ("cuda:1" if gpu else "auto", 0)
     told = "its layout on 1 process: 2 x 1 x 1 became 1 x 1 x 1"
-    assert changed == (told if gpu else f"{told}; found no GPU, so device cuda:1 became auto")
+    assert changed == (told if gpu else f"{told}; no GPU: device cuda:1 became auto")
     assert request.fitted_to(kept, tmp_path, 2, {"device"}) == (kept, "")
     assert request.fitted_to(on_cpu, tmp_path, 1, set()) == (on_cpu, "")
 
@@ -393,8 +393,7 @@ def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_p
     results._check_learned(own, tmp_path)
     own.state.left_out.append({"first": 4, "last": 4, "why": "norm inf"})
     with pytest.raises(
-        Trouble,
-        match="3 of 5 steps were skipped, the last because of norm inf; wanted at least half of the steps trained",
+        Trouble, match="3 of 5 steps were skipped, the last for norm inf; wanted at least half of the steps trained"
     ):
         results._check_learned(own, tmp_path)
 

@@ -614,8 +614,7 @@ def test_trouble_stops_in_one_line(start: Start, tmp_path: Path, fault: str, mor
     assert process.wait() == 1
     (line,) = complaints(process.said)
     assert re.search(
-        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*; the last complete checkpoint .* step 9: `",
-        line,
+        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*; the last complete one is of step 9: `", line
     )
     assert saved(folder)[-1] == 9
     assert Run(folder).status["state"] == "failed"
@@ -708,8 +707,7 @@ def test_a_disk_that_is_full_for_a_while(start: Start, whole: Callable[..., Cour
     process = start(folder, "keep=9", fault=FULL_AT.format(steps=[9]))
     assert process.wait() == 0, process.said
     assert re.search(
-        r"step-000000009\S*: cannot write: .*\(the last complete checkpoint is that of step 6\).*training continues",
-        process.said,
+        r"step-000000009\S*: cannot write: .*\(the last complete one is of step 6\).*training continues", process.said
     )
     assert saved(folder) == [step for step in range(SAVE, STEPS + 1, SAVE) if step != 9]
     assert is_whole(folder)
@@ -727,9 +725,7 @@ def test_a_disk_that_stays_full(
     process = start(folder, fault=FULL_AT.format(steps=steps))
     assert process.wait() == 1, process.said
     (line,) = complaints(process.said)
-    assert re.search(
-        rf"step-{steps[-1]:09d}\S*: cannot write: .*the last complete checkpoint is that of step {last}", line
-    )
+    assert re.search(rf"step-{steps[-1]:09d}\S*: cannot write: .*the last complete one is of step {last}", line)
     assert process.said.count("the run goes on") == len(steps) - 1
     assert saved(folder)[-1] == last
     assert is_whole(folder)
@@ -750,7 +746,7 @@ before(safetensors.torch, "save_file", refuse)
     assert process.wait() == 1
     (line,) = complaints(process.said)
     assert "cannot write: Read-only file system" in line
-    assert "there is no complete checkpoint" in line
+    assert "no checkpoint is complete" in line
 
 
 def test_a_broken_safetensors_ends_a_run_before_its_first_step(start: Start, tmp_path: Path) -> None:
@@ -864,7 +860,7 @@ before(boxes, "write", refuse)
     process = start(tmp_path / "last", devices=2, fault=f"STEPS = ({STEPS},)\n{fault}")
     assert process.wait() == 1, process.said
     (line,) = complaints(process.said)
-    assert f"the last complete checkpoint is that of step {STEPS - SAVE}" in line
+    assert f"the last complete one is of step {STEPS - SAVE}" in line
     assert is_whole(tmp_path / "last")
 
 

@@ -239,11 +239,7 @@ class CheckpointWriter:
         except Exception as failed:  # an error in a background thread must be reported
             error = failed if isinstance(failed, OrdsmedError) else RunError(path, f"cannot be written: {failed!r}")
             last = steps(self.folder)
-            stands = (
-                f"the last complete checkpoint is that of step {last[-1]}"
-                if last
-                else "there is no complete checkpoint"
-            )
+            stands = f"the last complete one is of step {last[-1]}" if last else "no checkpoint is complete"
             self.error = RunError(error.place, f"{error.found} ({stands})", error.wanted, error.remedy)
             if self.ranks.world == 1:  # with several ranks, others may still be writing; the first rank cleans up later
                 snapshots.clean(self.folder)

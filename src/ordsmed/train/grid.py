@@ -62,9 +62,7 @@ def plan(recipe: Training, folder: Path, location: str, more: Mapping[str, Seque
     for trial in trials:
         for key in (trial.name, settings.write(replace(trial.recipe, out=None))):
             if key in seen:
-                raise RecipeError(
-                    f"{location}: grid", f"{seen[key]} and {trial.name} are the same trial", "different ones"
-                )
+                raise RecipeError(f"{location}: grid", f"{seen[key]} and {trial.name} are the same trial", "others")
             seen[key] = trial.name
     return trials
 

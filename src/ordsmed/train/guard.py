@@ -22,9 +22,7 @@ from ordsmed.base.screen import command
 
 LEAST = 0.5  # least share of a run's steps that must not be skipped
 
-REMEDY = (
-    'start again with a lower learning rate, a longer warm-up or `layout.precision="fp32"` (--anew, or another `out`)'
-)
+REMEDY = 'start again (--anew or another `out`) with a lower rate, a longer warm-up or `layout.precision="fp32"`'
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,7 @@ def left_out(stretches: Iterable[Mapping[str, Any]]) -> int:
 
 def remedy(folder: Path, verb: str, guard: Guard, stands: int | None) -> str:
     """Return the advice for a failed run; `stands` is the step of its last checkpoint, None if there is none."""
-    kept = (
-        "there is no complete checkpoint"
-        if stands is None
-        else f"the last complete checkpoint is that of step {stands}"
-    )
+    kept = "no checkpoint is complete" if stands is None else f"the last complete one is of step {stands}"
     if guard.action == "rewind":
         return f"{kept}; {REMEDY}"
     location, again = "the start" if stands is None else "there", command(verb, folder, "trouble.action=rewind")

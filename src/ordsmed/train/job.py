@@ -237,9 +237,7 @@ def check_word_count(job: Job, resume_state: Mapping[str, Any] | None) -> None:
         raise RecipeError("revisions_at_words", problem, "", "start a new run, or name steps: `revisions`")
     for index in range(len(job.phases)):
         if WordsSeen.of(job.rows(index)) is None:
-            problem = (
-                f"words of phase {index + 1} cannot be counted: its rows are of two kinds, or its data have no counts"
-            )
+            problem = f"words of phase {index + 1} cannot be counted: its rows mix two kinds, or its data lack counts"
             remedy = "encode the corpus again (older and imported data have none), or name steps: `revisions`"
             raise RecipeError("revisions_at_words", problem, "", remedy)
 

@@ -317,9 +317,7 @@ def check_terms(job: Job, method: str, table: object) -> None:
     if not isinstance(table, Mapping) or terms.keys() - table.keys():
         result = f"a table of {', '.join(map(str, table)) or 'nothing'}" if isinstance(table, Mapping) else "no table"
         wanted = f"a table with the terms of its weights: {', '.join(terms)}"
-        raise RunError(
-            f"{type(job.objective).__name__}.{method}", f"returned {result}", wanted, "docs/add-a/objective.md"
-        )
+        raise RunError(f"{type(job.objective).__name__}.{method}", f"gave {result}", wanted, "docs/add-a/objective.md")
 
 
 def drop_frozen(job: Job, index: int) -> list[LocalParameter]:

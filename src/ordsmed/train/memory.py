@@ -117,5 +117,5 @@ def _there(available: int, *, here: bool) -> str:
     return (
         f"less than the {size(available)} of this machine"
         if here
-        else f"less than {size(available)}, more than any machine has"
+        else f"less than {size(available)}, the limit of any machine"
     )

@@ -155,7 +155,5 @@ def fitted_to(recipe: Training, folder: Path, world: int, changes: set[str]) -> 
     layout, changed = recipe.layout.fitted(recipe.phases, world, Run(folder).status.get("layouts", []), asked=changes)
     if layout.device.startswith("cuda") and "device" not in changes and not torch.cuda.is_available():
         layout = replace(layout, device="auto")
-        changed = "; ".join(
-            [*([changed] if changed else []), f"found no GPU, so device {recipe.layout.device} became auto"]
-        )
+        changed = "; ".join([*([changed] if changed else []), f"no GPU: device {recipe.layout.device} became auto"])
     return replace(recipe, layout=layout), changed

@@ -34,9 +34,7 @@ def _check_learned(job: Job, folder: Path) -> None:
     steps = total(job.phases)
     count = left_out(job.state.left_out)
     if count > (1 - LEAST) * steps:
-        problem = (
-            f"{count:,} of {many(steps, 'step')} were skipped, the last because of {job.state.left_out[-1]['why']}"
-        )
+        problem = f"{count:,} of {many(steps, 'step')} were skipped, the last for {job.state.left_out[-1]['why']}"
         raise Trouble(folder, problem, "at least half of the steps trained", REMEDY)
 
 

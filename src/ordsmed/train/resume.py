@@ -58,7 +58,7 @@ def is_resumed(plan: Plan, request: Request) -> bool:
 def misfit(request: Request) -> RecipeError:
     remedy = f"`{command('show', request.folder, *request.words)}` shows the difference"
     problem = "holds a run of another recipe or of other data"
-    return RecipeError(request.folder, problem, "", f"{remedy}; name another `out=`, or add --anew to start again")
+    return RecipeError(request.folder, problem, "", f"{remedy}; name another `out=`, or add --anew")
 
 
 def _remove(folder: Path) -> None:

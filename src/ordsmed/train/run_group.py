@@ -148,9 +148,7 @@ class RunGroup(Generic[R]):
         run.finished(self.folder, self.verb)
         differs = status.get("fingerprint") != mark
         if differs and not anew and any(self.folder.glob(self.remains)):
-            raise RecipeError(
-                self.folder, self.problem, self.wanted, "name another `out=`, or add --anew to start again"
-            )
+            raise RecipeError(self.folder, self.problem, self.wanted, "name another `out=`, or add --anew")
         return not (differs or anew)
 
     def begin(self, *, anew: bool) -> Self:
@@ -251,7 +249,7 @@ def check(member: PlannedRun, noun: str) -> None:
         before = settings.decode(type(member.recipe), settings.read(member.path), str(member.path))
         if run.essence(before) != run.essence(member.recipe):
             problem = f"is a {noun} with other settings"
-            raise RecipeError(member.folder, problem, "", "name another `out=`, or add --anew to start again")
+            raise RecipeError(member.folder, problem, "", "name another `out=`, or add --anew")
 
 
 def side_by_side(waiting: deque[R], places: Places, stopped: Callable[[], int]) -> Generator[tuple[R, int], None, None]:

@@ -145,9 +145,7 @@ def _run_loop(plan: Plan, job: Job, folder: Path, start: int, peak: float, savin
                 plans = job.state.deadline.plans
                 job = saving.job = _replanned(plan, job, folder, table(in_force(job.recipe, plans, start).phases))
             if all(job.leaves_out(step) for step in range(start + 1, back.step + 1)):
-                since = (
-                    f"all steps since the checkpoint of step {start} were skipped already, so going back does not help"
-                )
+                since = f"all steps since the checkpoint of step {start} were skipped already, which did not help"
                 raise Trouble(f"{folder}: step {back.step}", f"{back.reason}; {since}") from None
             job.leave_out(folder, start + 1, back.step, back.reason)
 

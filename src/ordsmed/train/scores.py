@@ -15,9 +15,7 @@ def found_in(folder: Path) -> dict[str, Any]:
     facts = files.read_table(folder / "scores.json")
     if not isinstance(facts.get("guessing", {}), dict):
         problem = f"`guessing` is {facts['guessing']!r}, no table of scores"
-        raise DataError(
-            folder / "scores.json", problem, "", "the file is damaged; `ordsmed evaluate` computes them again"
-        )
+        raise DataError(folder / "scores.json", problem, "", "the file is damaged; `ordsmed evaluate` writes it again")
     return facts
 
 

@@ -83,9 +83,7 @@ def dry_run(kind: type[P], request: Request) -> P:
         if request.auto or request.deadline:  # measure only if the command requires it
             plan = _with_fastest_layout(plan, request)
         plan = plan.by(_fit_to_deadline(plan, request)[0])
-    precision = plan.recipe.layout.with_precision(
-        expected(plan)
-    )  # an open precision is measured only by the run itself
+    precision = plan.recipe.layout.with_precision(expected(plan))
 
     def ready(plan: P) -> None:
         last, status = (None, {}) if request.anew else (last_checkpoint(folder, plan.ranks), Run(folder).status)

@@ -84,15 +84,11 @@ class Trials(RunGroup[Trial]):
         folder = folder_of(recipe, name)
         if not recipe.several:
             if kind_of_folder(folder) is FolderKind.TRIALS and not anew:
-                raise RecipeError(
-                    folder, "holds several trials", "one run", "name another `out=`, or add --anew to start again"
-                )
+                raise RecipeError(folder, "holds several trials", "one run", "name another `out=`, or add --anew")
             return None
         if (processes := max(place_of(os.environ).world, devices)) > 1:
             problem = f"found {many(processes, 'process')}, with several trials"
-            raise RecipeError(
-                "--devices", problem, "one: each trial has one device", "`jobs` sets the trials at a time"
-            )
+            raise RecipeError("--devices", problem, "one: each trial has one device", "`jobs` trains several at a time")
         if deadline:
             raise RecipeError("--deadline", "found with several trials", "", "set `steps` or `epochs`")
         if layout == "auto":

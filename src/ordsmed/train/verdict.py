@@ -92,7 +92,5 @@ def _reason(kind: str, validations: Mapping[int, float], best: int, last: int, k
         return f"the validation loss is {end}, and {course}{least}{used if kept == best != last else ''}"
     both = "training and validation losses rose" if kind == "diverged" else "the validation loss rose"
     weights = {0: "", best: used}
-    left = (
-        f"; the weights of step {kept:,} are used, those of step {best:,} were not kept (`keep_best = true` keeps them)"
-    )
+    left = f"; the weights of step {kept:,} are used, those of step {best:,} were not kept (`keep_best = true`)"
     return f"{both}, from {lowest} to {end}{weights.get(kept, left)}"

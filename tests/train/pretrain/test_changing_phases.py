@@ -453,11 +453,8 @@ def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
         (["phase[2].objective={{mask=0.1}}"], "mlm has no such setting; wanted one that a phase may change: mask_prob"),
         (["phase[3].objective={{causal=true}}"], "objective.causal: found for the last phase, with which no run can"),
         (["phase[3].min_length=9_999"], r"phase\[3\].min_length: found 9,999, but .*b has no document"),
-        (["phase[2].data={here}/empty"], r"phase\[2\].data: found .*empty, which has no text; wanted stores with text"),
-        (
-            ['data=["{here}/a","{here}/empty"]'],
-            "data: found .*empty, which has no text; wanted stores with text; leave",
-        ),
+        (["phase[2].data={here}/empty"], r"phase\[2\].data: found .*empty, without text; wanted stores with text"),
+        (['data=["{here}/a","{here}/empty"]'], "data: found .*empty, without text; wanted stores with text; leave"),
         (["max_epochs=0.1"], r"max_epochs: found .* epochs? of .*; wanted at most 0.1"),
         (["phase[2].mix={{unimax=0.01}}"], r"phase\[2\].mix.unimax: found 0.01, which gives .* for a phase of 512"),
         (["phase[2].mix={{temperature=2.0}}"], "found 2; wanted 0 to 1: who divides by a temperature of 2 means 0.5"),

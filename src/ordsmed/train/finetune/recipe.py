@@ -91,7 +91,7 @@ class Finetuning(Training):
     def __post_init__(self) -> None:
         if self.init is None and (self.model is None or self.tokenizer is None):
             raise ValueError(
-                "init: missing; wanted a pretrained model, or a [model] and a tokenizer to start from random weights"
+                "init: missing; wanted a pretrained model, or a [model] and a tokenizer for random weights"
             )
         if isinstance(self.average, Tail):
             raise ValueError(

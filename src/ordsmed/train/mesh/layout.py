@@ -120,9 +120,7 @@ class Layout:
         if self.fp8 and self.tensor > 1:
             raise ValueError(f"fp8: found true with tensor {self.tensor}; wanted one of the two")
         if self.exact and self.precision not in ("bf16", "fp16", "auto"):
-            raise ValueError(
-                f"exact: found {as_toml(self.exact)} with {self.precision}; wanted bf16 or fp16: all is fp32"
-            )
+            raise ValueError(f"exact: found {as_toml(self.exact)} with {self.precision}; wanted bf16 or fp16")
 
     @property
     def half(self) -> bool:
@@ -157,7 +155,7 @@ class Layout:
             return self.micro
         if number > len(self.micro):
             raise RecipeError(
-                "layout.micro", f"found {many(len(self.micro), 'number')}", f"one a phase, {number} or more", ""
+                "layout.micro", f"found {many(len(self.micro), 'number')}", f"{number} or more, one a phase"
             )
         return self.micro[number - 1]
 
@@ -172,9 +170,7 @@ class Layout:
         if unit % world:
             wanted = f"a multiple of the {many(world, 'device')}"
             if self.tensor > 1:  # the devices of a tensor group see the same rows
-                wanted = (
-                    f"a multiple of {world}, as {many(world * self.tensor, 'device')} are in groups of {self.tensor}"
-                )
+                wanted = f"a multiple of {world}, for {many(world * self.tensor, 'device')} in groups of {self.tensor}"
             fewer = _divisor(unit, world - 1)
             raise RecipeError(
                 location, problem, wanted, f"use {_near(unit, world)}, or {many(fewer * self.tensor, 'device')}"
@@ -193,9 +189,7 @@ class Layout:
         self.shape(world)
         kind = type(settings).__module__.rpartition(".")[2]
         if self.compile and not settings.capabilities.compiled:
-            problem = (
-                f"found true, but the gradients of {kind}'s layers are written by hand, so nothing can be compiled"
-            )
+            problem = f"found true, but the gradients of {kind}'s layers are written by hand and cannot be compiled"
             raise RecipeError("layout.compile", problem, "false")
         if self.tensor > 1:
             if not settings.capabilities.tensor:

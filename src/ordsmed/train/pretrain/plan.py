@@ -411,7 +411,7 @@ def _expected(name: str, corpus: str = "") -> Tokenizer:
         return tokenizer
     if not hasattr(recipe.tokenizer, "size"):  # a user's tokenizer, whose size is unknown
         raise RecipeError(
-            name, "does not exist yet, and its size is not known", "", f"`{command('tokenizer', name)}` makes it"
+            name, "does not exist yet, so its size is unknown", "", f"`{command('tokenizer', name)}` makes it"
         )
     expected = SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=getattr(recipe.tokenizer, "pad", 0), mask=0)
     if hasattr(recipe.tokenizer, "learns"):

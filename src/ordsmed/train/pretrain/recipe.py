@@ -105,7 +105,7 @@ class Pretraining(Training):
             raise ValueError("model: missing; wanted a [model], or `init` to start from")
         if self.init is None and self.vocabulary != "same":
             raise ValueError(
-                f"vocabulary: found {self.vocabulary} without init; wanted `init`, the model that has another"
+                f"vocabulary: found {self.vocabulary} without init; wanted `init`, a model with another one"
             )
         if not self.phase:
             raise ValueError("phase: missing; wanted one or more [[phase]]")
@@ -124,7 +124,7 @@ class Pretraining(Training):
         kept = (self.revisions,) if isinstance(self.revisions, int) else self.revisions
         if kept != "powers" and any(step < 1 for step in kept):
             raise ValueError(
-                f"revisions: found {as_toml(self.revisions)}; wanted steps from 1 on (step 0 needs no keeping)"
+                f"revisions: found {as_toml(self.revisions)}; wanted steps from 1 on (step 0 is not stored)"
             )
         if any(words < 1 for words in self.revision_words):
             raise ValueError(f"revisions_at_words: found {min(self.revision_words)}; wanted words from 1 on")

@@ -65,9 +65,7 @@ class TextData:
             more = f", and {many(len(empty) - 1, 'other')}" if empty[1:] else ""
             if not least:
                 location = "data" if self.phases[index].data is None else f"phase[{index + 1}].data"
-                raise RecipeError(
-                    location, f"found {empty[0]}{more}, which has no text", "stores with text", "leave it out"
-                )
+                raise RecipeError(location, f"found {empty[0]}{more}, without text", "stores with text", "leave it out")
             problem = f"found {least:,}, but {empty[0]} has no document of so many tokens{more}"
             remedy = "a smaller number, or name `data` of this phase without it"
             raise RecipeError(f"phase[{index + 1}].min_length", problem, "", remedy)
