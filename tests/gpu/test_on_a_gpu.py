@@ -435,7 +435,7 @@ def test_workers_change_nothing(recipe: Recipe) -> None:
 def test_auto_takes_16_bits_and_keeps_them(recipe: Recipe) -> None:
     folder = pretrain(str(recipe()), [f'layout.device="{DEVICE}"', "layout.precision=auto", "phase.steps=2"])
     kept = run.read_recipe(Pretraining, folder).layout.precision
-    assert kept == precision.best_on(torch.device(DEVICE))
+    assert kept == precision.fastest_format(torch.device(DEVICE))
     assert f"layout.precision: auto took {kept}: the GPU has units for it" in (folder / "log.txt").read_text()
 
 

@@ -24,7 +24,7 @@ from ordsmed.cli.recipes import train
 from ordsmed.learn.phases import BatchRamp, Phase
 from ordsmed.learn.schedules import Schedule
 from ordsmed.train import deadline, fitting, loop, request, resume, runner
-from ordsmed.train.deadline import Deadline, in_force, planned, table
+from ordsmed.train.deadline import Deadline, plan_at, planned, table
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import texts
@@ -129,8 +129,8 @@ def test_plans_in_force() -> None:
     plans = [{"after": 4, "was": [[9, 0]], "now": [[20, 0]]}, {"after": 8, "was": [[20, 0]], "now": [[15, 0]]}]
     real, deadline.planned = deadline.planned, lambda _, plan: plan
     try:
-        assert [in_force(recipe, plans, step)[0][0] for step in (0, 3, 4, 7, 8, 20)] == [9, 9, 20, 20, 15, 15]
-        assert in_force(recipe, [], 3) is recipe
+        assert [plan_at(recipe, plans, step)[0][0] for step in (0, 3, 4, 7, 8, 20)] == [9, 9, 20, 20, 15, 15]
+        assert plan_at(recipe, [], 3) is recipe
     finally:
         deadline.planned = real
     assert planned is real
@@ -292,7 +292,7 @@ def fitted(
 ) -> tuple[Plain, dict[str, Any]]:
     """What becomes of it where a step of phase n takes n seconds."""
     clock = deadline.time
-    monkeypatch.setattr(fitting, "_trial", lambda job, index, scratch: 1.0 + index)
+    monkeypatch.setattr(fitting, "_time_steps", lambda job, index, scratch: 1.0 + index)
 
     def judge(job: Any) -> float:
         clock.now += spent
@@ -500,7 +500,7 @@ def timed_trial(monkeypatch: pytest.MonkeyPatch, clock: Clock, took: list[float]
 
     monkeypatch.setattr(fitting.loop, "train_step", update)
     monkeypatch.setattr(fitting, "load", lambda rows, share, first, stop, **_: range(stop))
-    found = fitting._trial(trial_job(steps), 0, Path())
+    found = fitting._time_steps(trial_job(steps), 0, Path())
     return found, len(took) - len(list(left))
 
 
@@ -567,7 +567,7 @@ def test_only_memory_is_a_reason_for_fewer_rows(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fitting.loop, "train_step", broken)
     monkeypatch.setattr(fitting, "load", lambda *_, **__: [()])
     with pytest.raises(RuntimeError, match="shapes"):
-        fitting._trial(trial_job(9), 0, Path())
+        fitting._time_steps(trial_job(9), 0, Path())
 
 
 def test_a_validation_is_timed_by_some_of_its_rows(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

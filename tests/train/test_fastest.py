@@ -260,9 +260,9 @@ def test_of_several_processes_one_s_own_failure_is_raised(
     both = dataclasses.replace(plan, ranks=dataclasses.replace(plan.ranks, world=2))
     monkeypatch.setattr(precision_trial, "_speed", lambda plan: raised(RuntimeError("gone")))
     with pytest.raises(RuntimeError, match="gone"):
-        precision_trial._tried(both, "fp32")
+        precision_trial._try_speed(both, "fp32")
     monkeypatch.setattr(precision_trial, "_speed", lambda plan: raised(Trouble("step 1", "is no number")))
-    assert precision_trial._tried(both, "fp32") == (0.0, "step 1: is no number")
+    assert precision_trial._try_speed(both, "fp32") == (0.0, "step 1: is no number")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -271,24 +271,24 @@ def test_8_bits_need_bf16(device: str, capsys: pytest.CaptureFixture[str]) -> No
     plan: Any = Planned(Made(Layout(fp8=True)), Ranks(torch.device(device)))
     assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == "bf16"
     assert capsys.readouterr().err == "layout.precision: auto took bf16: needed by layout.fp8\n"
-    assert precision_trial.expected(plan) == "bf16"
+    assert precision_trial.expected_precision(plan) == "bf16"
 
 
 def test_what_is_expected_before_anything_is_measured(recipe: Recipe, speeds: SimpleNamespace) -> None:
     """On a CPU what is kept of this very network; else fp32. On a GPU that is not here: what newer ones have."""
     plan = plan_of(recipe())
-    assert precision_trial.expected(plan) == "fp32"
+    assert precision_trial.expected_precision(plan) == "fp32"
     line = "layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"
     assert line in layout_lines(plan)
     assert not speeds.timed
     precision_trial.with_fastest_precision(plan)
-    assert precision_trial.expected(plan) == "bf16"
-    assert precision_trial.expected(plan_of(recipe(), "model.width=18")) == "fp32"
-    assert precision_trial.expected(plan_of(recipe(), "layout.precision=fp16")) == "fp16"
+    assert precision_trial.expected_precision(plan) == "bf16"
+    assert precision_trial.expected_precision(plan_of(recipe(), "model.width=18")) == "fp32"
+    assert precision_trial.expected_precision(plan_of(recipe(), "layout.precision=fp16")) == "fp16"
     assert "precision" not in "".join(layout_lines(plan_of(recipe(), "layout.precision=fp16")))
     if not torch.cuda.is_available():
         elsewhere = plan.on(Ranks(torch.device("cuda")))
-        assert precision_trial.expected(elsewhere) == "bf16"
+        assert precision_trial.expected_precision(elsewhere) == "bf16"
         assert "layout.precision: auto, which chooses bf16" in layout_lines(elsewhere)
 
 

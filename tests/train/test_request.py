@@ -64,7 +64,7 @@ def test_a_run_is_shown_on_as_many_processes_as_it_lay_on(
     Path("run").mkdir()
     write_text(Path("run/recipe.toml"), RECIPE)
     Run(Path("run")).set(verb="pretrain", layouts=[{"processes": count} for count in before])
-    monkeypatch.setattr(request, "fitted_to", lambda recipe, folder, world, asked: (recipe, f"{folder} on {world}"))
+    monkeypatch.setattr(request, "fit_layout", lambda recipe, folder, world, asked: (recipe, f"{folder} on {world}"))
     shown = requested(Pretraining, "run", overrides, "", "", shown=True)
     assert (shown.stands, shown.folder, shown.devices) == (True, Path("run"), wanted)
     assert shown.changed == f"run on {wanted}"
@@ -95,7 +95,7 @@ def test_what_is_only_shown_is_held_against_what_there_may_be(
     Path("run").mkdir()
     write_text(Path("run/recipe.toml"), RECIPE)
     Run(Path("run")).set(verb="pretrain")
-    monkeypatch.setattr(request, "fitted_to", lambda recipe, *_: (recipe, "another layout"))
+    monkeypatch.setattr(request, "fit_layout", lambda recipe, *_: (recipe, "another layout"))
     assert Planned.read("run", devices=devices).changed == "another layout"
     assert asked[2][1:] == (Path("run"), False)
 

@@ -217,10 +217,10 @@ def test_what_is_asked_of_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "site_layout", lambda site: {"threads": 3, "device": "cuda"})
     words = ["layout.micro=2", "trouble.window=3", "layout.workers=0"]
     assert (
-        request._asked_of_layout(words, "", "") == request._asked_of_layout(words, "auto", "") == {"micro", "workers"}
+        request._layout_overrides(words, "", "") == request._layout_overrides(words, "auto", "") == {"micro", "workers"}
     )
-    assert request._asked_of_layout([], "1x2x1", "") == {"replicate", "shard", "tensor"}
-    assert request._asked_of_layout(["layout.micro=2"], "", "big") == {"micro", "threads", "device"}
+    assert request._layout_overrides([], "1x2x1", "") == {"replicate", "shard", "tensor"}
+    assert request._layout_overrides(["layout.micro=2"], "", "big") == {"micro", "threads", "device"}
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -231,12 +231,12 @@ def test_a_run_of_a_gpu_goes_on_without_one(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     on_cpu = job().recipe
     kept = dataclasses.replace(on_cpu, layout=dataclasses.replace(on_cpu.layout, device="cuda:1", replicate=2))
-    found, changed = request.fitted_to(kept, tmp_path, 1, set())
+    found, changed = request.fit_layout(kept, tmp_path, 1, set())
     assert (found.layout.device, found.layout.replicate) == ("cuda:1" if gpu else "auto", 0)
     told = "its layout on 1 process: 2 x 1 x 1 became 1 x 1 x 1"
     assert changed == (told if gpu else f"{told}; no GPU: device cuda:1 became auto")
-    assert request.fitted_to(kept, tmp_path, 2, {"device"}) == (kept, "")
-    assert request.fitted_to(on_cpu, tmp_path, 1, set()) == (on_cpu, "")
+    assert request.fit_layout(kept, tmp_path, 2, {"device"}) == (kept, "")
+    assert request.fit_layout(on_cpu, tmp_path, 1, set()) == (on_cpu, "")
 
 
 def test_a_run_is_asked_for_by_its_folder_or_a_recipe(
@@ -489,7 +489,7 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         saver = SimpleNamespace(
             save=lambda step: noted.append(("save", step)),
             wait=lambda: noted.append("settle"),
-            let_write=lambda: noted.append("wait"),
+            finish_writing=lambda: noted.append("wait"),
         )
         monkeypatch.setattr(runner, "Saving", lambda job, folder: saver)
         return runner.run_to_end(plan, tmp_path, None)  # type: ignore[arg-type]

@@ -35,11 +35,11 @@ def test_why_a_run_failed(tmp_path: Path) -> None:
     (one,) = planned(tmp_path, seeds=(1,))
     one.said.parent.mkdir(parents=True)
     one.said.write_text("step 1\nordsmed: here: wrong; wanted right\nordsmed: there: wrong too\nmore\n")
-    assert run_group.why_failed(one, 1) == "there: wrong too"
+    assert run_group.failure_of(one, 1) == "there: wrong too"
     one.said.write_text("Traceback\n")
-    assert run_group.why_failed(one, 3) == f"exit status 3; {one.said} tells more"
-    assert run_group.why_failed(one, -signal.SIGKILL) == f"ended by SIGKILL; {one.said} tells more"
-    assert run_group.why_failed(one, 0) == ""
+    assert run_group.failure_of(one, 3) == f"exit status 3; {one.said} tells more"
+    assert run_group.failure_of(one, -signal.SIGKILL) == f"ended by SIGKILL; {one.said} tells more"
+    assert run_group.failure_of(one, 0) == ""
     assert not one.said.exists()
 
 

@@ -153,13 +153,13 @@ def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp
     trouble.handle_trouble(skipped, tmp_path, 3, "loss nan")
     trouble.handle_trouble(skipped, tmp_path, 3, "left out")  # known already
     assert skipped.state.left_out == [{"first": 3, "last": 3, "why": "loss nan"}]
-    assert [skipped.leaves_out(step) for step in (2, 3, 4)] == [False, True, False]
+    assert [skipped.is_skipped(step) for step in (2, 3, 4)] == [False, True, False]
     skipped.parts[0].local.data.fill_(torch.nan)
     with pytest.raises(
         RunError, match="step 5: loss nan; the weights contain NaN or Inf, so skipping steps does not help"
     ):
         trouble.handle_trouble(skipped, tmp_path, 5, "loss nan")
-    assert not skipped.leaves_out(5)
+    assert not skipped.is_skipped(5)
 
 
 def test_a_clip_leaves_short_gradients_and_undoes_the_scaling() -> None:
@@ -227,7 +227,7 @@ class Course:
     def train(self, start: int = 0) -> int:
         def judge(job: Job, index: int, meters: Any, step: int) -> str:
             lines = read(self.folder / "metrics.jsonl")
-            assert lines[-1]["step"] == step or job.leaves_out(step), "written before"
+            assert lines[-1]["step"] == step or job.is_skipped(step), "written before"
             self.validations.append((index, step))
             return ""
 
@@ -246,10 +246,10 @@ class Course:
             def save(writing, step: int, *, final: bool = False) -> None:
                 self.saved.append((step, final))
 
-            def save_as_it_is(writing, step: int) -> None:
+            def save_now(writing, step: int) -> None:
                 self.saved.append((step, True))
 
-        self.monkeypatch.setattr(callbacks, "note_validation", judge)
+        self.monkeypatch.setattr(callbacks, "run_validation", judge)
         self.monkeypatch.setattr(loop, "catch_stop_signals", asked)
         self.monkeypatch.setattr(type(self.job), "carry", lambda job, index: self.carried.append(index))
         seen = AfterStep(lambda state: self.seen.append(state.step))
@@ -373,7 +373,7 @@ def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable
     found = course()
     found.job.state.left_out = [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
     before = weights_of(found.job)
-    found.monkeypatch.setattr(callbacks, "note_validation", lambda *_: "")
+    found.monkeypatch.setattr(callbacks, "run_validation", lambda *_: "")
 
     def taught(state: callbacks.LoopState) -> None:
         step = state.step

@@ -40,7 +40,7 @@ class Tail:
         return None if left > all_left or left % self.every else all_left // self.every - left // self.every
 
 
-def memory_of(average: float | Tail, step: int, steps: int) -> float | None:
+def decay_at(average: float | Tail, step: int, steps: int) -> float | None:
     """Return the share that the old average keeps when the weights of `step` are added; None: they are not added."""
     if isinstance(average, Tail):
         before = average.before(step, steps)
@@ -48,23 +48,23 @@ def memory_of(average: float | Tail, step: int, steps: int) -> float | None:
     return average or None
 
 
-def follow(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter], memory: float | None) -> None:
+def update(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter], decay: float | None) -> None:
     """Update the averages after an optimizer step: average = memory * average + (1 - memory) * weights.
 
     The first call starts the average with the current weights. Nothing happens if `memory` is None.
     """
-    if memory is None:
+    if decay is None:
         return
     fresh = [part for part in parts if KEY not in optimizer.state[part.local]]
     for part in fresh:
         optimizer.state[part.local][KEY] = part.local.detach().clone()
     with torch.no_grad():
         means = [optimizer.state[part.local][KEY] for part in parts]
-        torch._foreach_lerp_(means, [part.local.detach() for part in parts], 1 - memory)
+        torch._foreach_lerp_(means, [part.local.detach() for part in parts], 1 - decay)
 
 
 @contextlib.contextmanager
-def in_place(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter]) -> Iterator[None]:
+def averaged_weights(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter]) -> Iterator[None]:
     """Replace the weights by their averages inside the `with` block, and restore them afterwards."""
     pairs = [(part.local, optimizer.state[part.local][KEY]) for part in parts if KEY in optimizer.state[part.local]]
     copies = [weight.detach().clone() for weight, _ in pairs]

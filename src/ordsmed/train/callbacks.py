@@ -132,7 +132,7 @@ def load(names: Sequence[str]) -> list[Callback]:
     for name in names:
         module, _, member = name.partition(":")
         target = _member(offers.imported(module, "callbacks"), member, name)
-        callback = _created(target, name) if isinstance(target, type) else AfterStep(target)
+        callback = _create(target, name) if isinstance(target, type) else AfterStep(target)
         callback.source = name
         if inspect.isfunction(target):
             _check_call(target, "after_step", name)
@@ -160,7 +160,7 @@ def _member(module: ModuleType, member: str, name: str) -> type[Callback] | Call
     return callback
 
 
-def _created(target: type[Callback], name: str) -> Callback:
+def _create(target: type[Callback], name: str) -> Callback:
     try:
         return target()
     except Exception as error:  # a user's class may raise anything
@@ -197,7 +197,7 @@ def write_metrics(state: LoopState) -> None:
         state.progress.add(step - state.progress.done, *numbers, notes=notes)
 
 
-def look_at_deadline(state: LoopState) -> None:
+def apply_deadline(state: LoopState) -> None:
     """Let the deadline change the numbers of steps if the run would not end in time."""
     deadline = None if state.last else state.job.state.deadline
     if deadline:
@@ -211,7 +211,7 @@ def validate(state: LoopState) -> None:
         return
     state.watch.at(step, "judging")
     state.meters.flush(job.objective.weights)
-    if reason := note_validation(job, state.index, state.meters, step):
+    if reason := run_validation(job, state.index, state.meters, step):
         stop_or_rewind(job, state.folder, step, reason)
     if not state.last and job.is_enough:
         say(f"step {step}: stops early (`patience`): no validation was better than the best one")
@@ -220,19 +220,19 @@ def validate(state: LoopState) -> None:
 
 def validate_beginning(job: Job, folder: Path, meters: Meters) -> None:
     """Validate before the first step if the weights were trained before, as a baseline for later validations."""
-    if not job.begins_taught or job.state.validations:  # a run that is restarted or resumed has it already
+    if not job.starts_trained or job.state.validations:  # a run that is restarted or resumed has it already
         return
     job.carry(0)
-    note_validation(job, 0, meters, 0)
+    run_validation(job, 0, meters, 0)
     if job.ranks.first and job.state.validations:
         Run(folder).set(validation_before=job.state.validations[0]["validation"])
 
 
-def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
+def run_validation(job: Job, index: int, meters: Meters, step: int) -> str:
     """Validate, print and record the result; return what is wrong with it, or an empty string."""
     scores = job.data.validate(job, index)
     if scores:
-        line = {"step": step, "phase": index + 1, **scores, **_of_average(job, index)}
+        line = {"step": step, "phase": index + 1, **scores, **_average_scores(job, index)}
         job.state.validations.append(line)
         meters.note(line)
         text = f"{f'step {step}' if step else 'before the first step'}: {job.data.describe(job, scores)}"
@@ -242,13 +242,13 @@ def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
     return ""
 
 
-def _of_average(job: Job, index: int) -> dict[str, float]:
-    if not (job.recipe.average and job.recipe.judges_average) or not any(
+def _average_scores(job: Job, index: int) -> dict[str, float]:
+    if not (job.recipe.average and job.recipe.validates_average) or not any(
         average.KEY in state for state in job.optimizer.state.values()
     ):
         return {}
     free_memory(job.objective)
-    with average.in_place(job.optimizer, job.parts):
+    with average.averaged_weights(job.optimizer, job.parts):
         scores = job.data.validate(job, index)
         free_memory(job.objective)
     return {"validation_average": scores["validation"]}
@@ -272,7 +272,7 @@ def save(state: LoopState) -> None:
     state.saving.save(step, final=final)
 
 
-def leave(state: LoopState) -> None:
+def stop_or_replan(state: LoopState) -> None:
     """Raise `Stopped` if the run was asked to stop, or `Replanned` if the deadline changed the plan."""
     if state.last:
         return
@@ -283,6 +283,6 @@ def leave(state: LoopState) -> None:
         raise Replanned(state.step, state.plan)
 
 
-def in_order(callbacks: Sequence[Callback]) -> tuple[Callable[[LoopState], None], ...]:
+def actions_after_step(callbacks: Sequence[Callback]) -> tuple[Callable[[LoopState], None], ...]:
     more = [lambda state: call(callbacks, "after_step", state)] if callbacks else []
-    return (write_metrics, *more, look_at_deadline, validate, save, leave)
+    return (write_metrics, *more, apply_deadline, validate, save, stop_or_replan)

@@ -52,7 +52,7 @@ __all__ = [
 
 
 WRITERS = 16  # ranks that share the writing of one copy, if the recipe does not say
-LOOK = 0.5  # longest pause in seconds between two checks for complete parts
+MAX_PAUSE = 0.5  # longest pause in seconds between two checks for complete parts
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class HostCopies:
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
-        self._on_their_way: set[torch.device] = set()
+        self._pending: set[torch.device] = set()
         self._pins = True
 
     def copy(self, name: str, tensor: Tensor) -> Tensor:
@@ -109,13 +109,13 @@ class HostCopies:
         source = tensor.detach()
         if source.device.type != "cuda" or (buffer := self._buffer(name, source)) is None:
             return source.to("cpu", copy=True).contiguous()
-        self._on_their_way.add(source.device)
+        self._pending.add(source.device)
         return buffer.copy_(source, non_blocking=True)
 
     def wait(self) -> None:
-        for device in self._on_their_way:
+        for device in self._pending:
             torch.cuda.synchronize(device)
-        self._on_their_way.clear()
+        self._pending.clear()
 
     def _buffer(self, name: str, like: Tensor) -> Tensor | None:
         kept = self._buffers.get(name)
@@ -123,7 +123,7 @@ class HostCopies:
             return kept
         try:
             if self._pins:
-                self._buffers[name] = _pinned(like)
+                self._buffers[name] = _pinned_buffer(like)
         except RuntimeError as error:  # more than the machine has or allows to lock
             say(f"checkpoints: cannot pin memory ({str(error).splitlines()[0][:100]}); the GPU waits for each tensor")
             self._pins = False
@@ -131,7 +131,7 @@ class HostCopies:
         return self._buffers.get(name) if self._pins else None
 
 
-def _pinned(like: Tensor) -> Tensor:
+def _pinned_buffer(like: Tensor) -> Tensor:
     return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
 
 
@@ -155,7 +155,7 @@ class CheckpointWriter:
         self.token = token or str(os.getpid())  # equal on all ranks; differs from that of a run that was killed
         self.thread: threading.Thread | None = None
         self.error: OrdsmedError | None = None
-        self.written, self.given_up = threading.Event(), threading.Event()
+        self.written, self.cancelled = threading.Event(), threading.Event()
         self.copies = HostCopies()
         self.writing: Sequence[int] = ()  # ranks that write a part
 
@@ -176,20 +176,20 @@ class CheckpointWriter:
     ) -> None:
         """Copy the tensors that this rank writes, then write them in the background, or wait if `background` is off."""
         self.error = None
-        self.given_up.clear()
+        self.cancelled.clear()
         self.written.clear()
         kinds, shares = {}, set[tuple[frozenset[str], int, int]]()
         pieces = _weights(objective, self.ranks, rows), _moments(optimizer, parts, self.ranks, rows)
         for kind, some in zip(KINDS, pieces, strict=True):
-            kinds[kind] = self._copied(some, shares)
+            kinds[kind] = self._copy(some, shares)
         self.writing = [rank for rank in range(self.ranks.world) if self._writes(rank, shares)]
         self.copies.wait()
         self.thread = threading.Thread(target=self._work, args=(step, kinds, facts), name="checkpoint", daemon=True)
         self.thread.start()
         if not self.background:
-            self.wait_for_own()
+            self.wait_for_part()
 
-    def wait_for_own(self) -> None:
+    def wait_for_part(self) -> None:
         if self.thread is not None:
             self.written.wait()
 
@@ -198,13 +198,13 @@ class CheckpointWriter:
         if self.thread is None:
             return None
         if give_up:
-            self.given_up.set()
+            self.cancelled.set()
         self.thread.join()
         if self.error:  # no rank is writing any more
             snapshots.clean(self.folder)
         return self.complaint
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Reset the writer after its last checkpoint is complete or its failure is reported."""
         self.thread = self.error = None
 
@@ -212,7 +212,7 @@ class CheckpointWriter:
         ranks = dataclasses.replace(self.ranks, rank=rank)
         return not rank or any(_is_written(share, ranks) for share in shares)
 
-    def _copied(
+    def _copy(
         self, pieces: Iterator[TensorPiece], shares: set[tuple[frozenset[str], int, int]]
     ) -> tuple[dict[str, Tensor], dict[str, Box]]:
         """Copy this rank's share of the tensors to the CPU, and add the share of each tensor to `shares`."""
@@ -262,7 +262,7 @@ class CheckpointWriter:
             files.write_json(partial / f"done-{rank}.json", [sums, index])
 
     def _complete(self, path: Path, partial: Path, step: int, facts: dict[str, Any]) -> None:
-        sums, index = self._parts(path, partial)
+        sums, index = self._wait_for_parts(path, partial)
         if self.ranks.world > 1:
             files.write_json(partial / snapshots.INDEX, index)
             facts = {**facts, "index": files.checksum(partial / snapshots.INDEX)}
@@ -279,7 +279,7 @@ class CheckpointWriter:
                 else:
                     snapshots.remove(path_of(self.folder, old))
 
-    def _parts(self, path: Path, partial: Path) -> tuple[dict[str, str], dict[str, boxes.FileIndex]]:
+    def _wait_for_parts(self, path: Path, partial: Path) -> tuple[dict[str, str], dict[str, boxes.FileIndex]]:
         """Wait for the parts of all ranks; return the checksum and the index of each file.
 
         It lists the folder, so it never opens a file that does not exist yet.
@@ -287,9 +287,9 @@ class CheckpointWriter:
         sums, index = dict[str, str](), dict[str, boxes.FileIndex]()
         wanted, pause = {f"done-{rank}.json": rank for rank in self.writing}, 0.02
         while missing := wanted.keys() - os.listdir(partial):
-            if self.given_up.wait(pause):
+            if self.cancelled.wait(pause):
                 raise RunError(path, f"rank {min(wanted[name] for name in missing)} could not write its part")
-            pause = min(2 * pause, LOOK)
+            pause = min(2 * pause, MAX_PAUSE)
         for name in wanted:
             part_sums, part_index = files.read_json(partial / name)
             sums |= part_sums

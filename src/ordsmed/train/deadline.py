@@ -33,11 +33,11 @@ SLACK = 0.1  # share of the remaining steps; smaller changes are not made
 MOST_MORE = 1.1  # a phase may keep at most this many times the share of steps that the phase before kept
 ROUNDS = 4  # iterations that fit steps and validations to each other
 PRINTED = 0.2  # share of the steps printed last; smaller changes are only recorded and logged
-SANE = 0.1  # share of the recipe's steps; with fewer, its learning rates may not be suitable
+MIN_SHARE = 0.1  # share of the recipe's steps; with fewer, its learning rates may not be suitable
 
 
-def warn(steps: int, wanted: int) -> None:
-    if steps < SANE * wanted:
+def warn_if_short(steps: int, wanted: int) -> None:
+    if steps < MIN_SHARE * wanted:
         say(f"--deadline: {steps / wanted:.2%} of the recipe's steps, for which its rate and warm-up were chosen")
 
 
@@ -100,7 +100,7 @@ class Deadline:
         if self.plans and step <= self.plans[-1]["after"]:  # a resumed run follows the recorded plans
             return next((plan["now"] for plan in self.plans if plan["after"] == step), None)
         warm = self.spent[self.cold :]
-        if len(warm) < 2 or not _is_checked(inner + 1, step, total(job.phases)):
+        if len(warm) < 2 or not _is_time_to_check(inner + 1, step, total(job.phases)):
             return None
         run_ahead = job.ranks.device.type == "cuda"  # a GPU runs asynchronously: only the mean is exact
         pace, self.spent, self.cold = (statistics.fmean if run_ahead else statistics.median)(warm), [], 1
@@ -121,7 +121,7 @@ class Deadline:
         now = before
         for _ in range(ROUNDS):  # the number of remaining validations depends on the steps
             between = self.rest * slower * (1 - step / sum(row[0] for row in now))
-            now = self._fitting(job, index, inner, slower, left - between)
+            now = self._plan_for(job, index, inner, slower, left - between)
         planned_now = int(sum(row[0] for row in now))
         if abs(planned_now - steps) <= SLACK * (steps - step):
             return None
@@ -140,7 +140,7 @@ class Deadline:
         else:
             detail(f"deadline, step {step:,}: {difference(before, now)}; {reason}")
 
-    def _fitting(self, job: Job, index: int, inner: int, slower: float, left: float) -> Table:
+    def _plan_for(self, job: Job, index: int, inner: int, slower: float, left: float) -> Table:
         """Return the plan from step `inner` of phase `index` on that takes `left` seconds.
 
         `slower` is the factor by which steps are slower now than when they were timed before the run.
@@ -174,7 +174,7 @@ class Deadline:
         return min(1.0, max(0.0, left / whole)) if whole else 0.0
 
 
-def _is_checked(inner: int, step: int, steps: int) -> bool:
+def _is_time_to_check(inner: int, step: int, steps: int) -> bool:
     """Return whether to check the plan: after the 4th, 8th, 16th ... step of a phase, and each eighth of the run."""
     return (inner >= FIRST and inner & (inner - 1) == 0) or (step >= FIRST and step % max(1, steps // PARTS) == 0)
 
@@ -201,6 +201,6 @@ def planned(recipe: R, plan: Table) -> R:
     return recipe.with_phases(phases)
 
 
-def in_force(recipe: R, plans: Sequence[dict[str, Any]], step: int) -> R:
+def plan_at(recipe: R, plans: Sequence[dict[str, Any]], step: int) -> R:
     plan = next((plan["was"] for plan in plans if step < plan["after"]), plans[-1]["now"] if plans else None)
     return recipe if plan is None else planned(recipe, plan)

@@ -16,7 +16,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import many
 from ordsmed.train import meters
 from ordsmed.train.run_group import PlannedRun
-from ordsmed.train.scores import found_in
+from ordsmed.train.scores import read_scores
 from ordsmed.train.training import Training
 
 MOST = 10_000  # trials; more are likely a mistake
@@ -28,7 +28,7 @@ class Trial(PlannedRun):
 
     @property
     def facts(self) -> dict[str, Any]:
-        return found_in(self.folder)
+        return read_scores(self.folder)
 
     @property
     def scores(self) -> dict[str, float]:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
 
-LEAST = 0.5  # least share of a run's steps that must not be skipped
+MIN_TRAINED = 0.5  # least share of a run's steps that must not be skipped
 
 REMEDY = 'start again (--anew or another `out`) with a lower rate, a longer warm-up or `layout.precision="fp32"`'
 
@@ -68,7 +68,7 @@ class LossHistory:
         return ""
 
 
-def left_out(stretches: Iterable[Mapping[str, Any]]) -> int:
+def count_skipped(stretches: Iterable[Mapping[str, Any]]) -> int:
     """Return the number of skipped steps; the stretches may overlap."""
     count = reached = 0
     for first, last in sorted((stretch["first"], stretch["last"]) for stretch in stretches):
@@ -77,10 +77,10 @@ def left_out(stretches: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
-def remedy(folder: Path, verb: str, guard: Guard, stands: int | None) -> str:
+def remedy(folder: Path, verb: str, guard: Guard, last_step: int | None) -> str:
     """Return the advice for a failed run; `stands` is the step of its last checkpoint, None if there is none."""
-    kept = "no checkpoint is complete" if stands is None else f"the last complete one is of step {stands}"
+    kept = "no checkpoint is complete" if last_step is None else f"the last complete one is of step {last_step}"
     if guard.action == "rewind":
         return f"{kept}; {REMEDY}"
-    location, again = "the start" if stands is None else "there", command(verb, folder, "trouble.action=rewind")
+    location, again = "the start" if last_step is None else "there", command(verb, folder, "trouble.action=rewind")
     return f"{kept}: `{again}` resumes from {location} and skips the steps that led here; or {REMEDY}"

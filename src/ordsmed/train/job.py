@@ -121,8 +121,8 @@ class Job:
     state: RunState = field(default_factory=lambda: RunState(LossHistory(Guard())))
     phases_before: int = 0  # phases of the run that this one starts from: random numbers continue from there
     began_with: str = ""  # digest of the initial weights; empty: the run is resumed
-    begins_taught: bool = False  # starts from trained weights, so validate before the first step
-    began_as: dict[str, Any] = field(default_factory=dict)  # facts about the initial weights for the run's status
+    starts_trained: bool = False  # starts from trained weights, so validate before the first step
+    initial_facts: dict[str, Any] = field(default_factory=dict)  # facts about the initial weights for the run's status
     kernels: str = ""  # this project's kernels in use, as text; empty on a CPU
     by_phase: tuple[Objective, ...] = ()  # networks without data, with the settings of each phase; empty: all are equal
 
@@ -150,7 +150,7 @@ class Job:
         index = min(index, len(self.phases) - 1)
         if self.by_phase:
             self.objective.take_settings(self.by_phase[index])
-        if self.leaves_frozen:
+        if self.skips_frozen_gradients:
             learning = {id(part) for part in self.learning(index)}
             for part in self.parts:
                 part.whole.requires_grad_(id(part) in learning)
@@ -158,7 +158,7 @@ class Job:
             average.forget_moments(self.optimizer)
 
     @property
-    def leaves_frozen(self) -> bool:
+    def skips_frozen_gradients(self) -> bool:
         """Whether to compute no gradients for frozen weights; only if that does not change other results.
 
         It does change results if FSDP2 handles the weights, and if a compiler fuses operations differently. It also
@@ -193,7 +193,7 @@ class Job:
         since = self.state.ends[-1] if self.state.ends else -1
         return self.recipe.is_enough([line for line in self.state.validations if line["step"] > since])
 
-    def leave_out(self, folder: Path, first: int, last: int, reason: str) -> None:
+    def skip_steps(self, folder: Path, first: int, last: int, reason: str) -> None:
         """Mark steps `first` to `last` as skipped, and record this in the run's status."""
         if len(self.state.left_out) >= self.recipe.trouble.most:
             problem = f"{reason}; steps were skipped {many(len(self.state.left_out), 'time')} before"
@@ -210,7 +210,7 @@ class Job:
         parts = self.parts
         return bool(torch.isfinite(squares([part.local.detach() for part in parts], parts)).all())
 
-    def leaves_out(self, step: int) -> bool:
+    def is_skipped(self, step: int) -> bool:
         return any(stretch["first"] <= step <= stretch["last"] for stretch in self.state.left_out)
 
     @property
@@ -254,7 +254,7 @@ def check_frozen(phases: Sequence[Phase], names: Sequence[str]) -> None:
             raise RecipeError(location, "found all weights", "a pattern that leaves some weights trained")
 
 
-def _begin_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:
+def _choose_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:
     """Switch on the kernels that the layout allows, and return a line that describes them; empty: torch's."""
     products_used = products.begin(layout.kernels)
     dtype = precision.DTYPES.get(layout.precision, torch.float32)
@@ -275,9 +275,9 @@ def assemble(
         torch.use_deterministic_algorithms(True)
     note = precision.set_up(recipe.layout, ranks.device)
     objective = networks()
-    kernels = _begin_kernels(recipe.layout, ranks, objective)
+    kernels = _choose_kernels(recipe.layout, ranks, objective)
     began_with = weights.digest(own_tensors(objective)) if new and ranks.first else ""
-    precision.keep_in_half(objective, recipe.layout)
+    precision.return_half(objective, recipe.layout)
     objective.to(ranks.device).train()
     spread = parallel.spread(objective, recipe.layout, ranks)
     grouped = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)

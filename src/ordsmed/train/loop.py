@@ -34,7 +34,7 @@ from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.dropout import begin_micro_batch
 from ordsmed.nn.shards import LocalParameter, total_norm
 from ordsmed.train import average
-from ordsmed.train.callbacks import Callback, LoopState, call, in_order, validate_beginning
+from ordsmed.train.callbacks import Callback, LoopState, actions_after_step, call, validate_beginning
 from ordsmed.train.job import Job, Vote
 from ordsmed.train.mesh.precision import autocast
 from ordsmed.train.meters import Meters
@@ -87,7 +87,9 @@ def train(
             stack.callback(call, [callback], "end")
         signal_of = stack.enter_context(catch_stop_signals())
         progress = stack.enter_context(Progress(recipe.verb, steps, "steps", done=start, every=30))
-        loop = RunLoop(job, folder, steps, meters, progress, watch, signal_of, saving, in_order(callbacks), stop_at)
+        loop = RunLoop(
+            job, folder, steps, meters, progress, watch, signal_of, saving, actions_after_step(callbacks), stop_at
+        )
         if saving and not start:
             validate_beginning(job, folder, meters)
         for index in range(locate(job.phases, start)[0], len(job.phases)):
@@ -177,7 +179,7 @@ class RunLoop:
         except RowsMissing:
             self.meters.flush(job.objective.weights, final=True)
             if self.saving and job.finite:
-                self.saving.save_as_it_is(step)
+                self.saving.save_now(step)
             raise Stopped(step, job.state.vote.result(self.signal())) from None
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -246,7 +248,7 @@ def train_step(
     objective, optimizer, ranks, scale = job.objective, job.optimizer, job.ranks, job.scaler.factor
     counts = total_counts(job, batches)
     losses = {term: torch.zeros((), device=ranks.device) for term in objective.weights}
-    if job.leaves_out(step):
+    if job.is_skipped(step):
         reset_carried_states(objective)
         return losses, torch.zeros(()), "left out"
     stream = ranks.tensor_rank + 1 if ranks.shape[2] > 1 else 0
@@ -285,7 +287,7 @@ def train_step(
         clip(job.parts, norm, job.recipe.clip, scale)
         set_rates(job, rate, index, inner)
         optimizer.step()
-        average.follow(optimizer, trained, average.memory_of(job.recipe.average, step, total(job.phases)))
+        average.update(optimizer, trained, average.decay_at(job.recipe.average, step, total(job.phases)))
     for part in job.parts:
         part.whole.grad = part.local.grad = None
     return losses, norm, reason

@@ -69,7 +69,7 @@ class Meters:
                 line["seconds"] = round(line["seconds"], 4)
                 lines.append({k: v for k, v in line.items() if k not in ("flops", "ahead")})
             self._write("".join(json.dumps(line) + "\n" for line in lines))
-            self._sum_up()
+            self._summarize()
             self.tell(lines)
         if final:
             self._write("", final=True)
@@ -84,7 +84,7 @@ class Meters:
         for line, values, norm in zip(self.waiting, losses.tolist(), norms, strict=True):
             line.update(zip(terms, values, strict=True), norm=norm, seconds=line["seconds"] + late)
 
-    def _sum_up(self) -> None:
+    def _summarize(self) -> None:
         seconds = sum(line["seconds"] for line in self.waiting) or 1e-9
         tokens = sum(line["tokens"] for line in self.waiting)
         self.last = {

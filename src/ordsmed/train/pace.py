@@ -14,11 +14,11 @@ from ordsmed.base.machine.speed import keep_figure, kept_figure, key_of, measure
 from ordsmed.base.say import duration, many, say
 from ordsmed.train.callbacks import Callback
 from ordsmed.train.plan import Plan
-from ordsmed.train.precision_trial import expected
+from ordsmed.train.precision_trial import expected_precision
 
 SHARE = {"cpu": 0.55, "cuda": 0.35}  # share of the measured peak that trainings usually reach
 WARM, TIMED = 3, 10.0  # steps that are not timed, then seconds that are
-OFF = 1.5  # print if it takes this many times longer or shorter than estimated
+TOLERANCE = 1.5  # print if it takes this many times longer or shorter than estimated
 
 
 def expected_seconds(plan: Plan) -> float:
@@ -31,18 +31,18 @@ def flops_per_second(plan: Plan) -> float:
     if known := kept_figure(_key(plan)):
         return known
     device = plan.ranks.device
-    return SHARE[device.type] * measured_peak(device, expected(plan)) * plan.ranks.world
+    return SHARE[device.type] * measured_peak(device, expected_precision(plan)) * plan.ranks.world
 
 
 def _key(plan: Plan) -> str:
     recipe, layout = plan.recipe, plan.recipe.layout
     learned = settings.plain({"model": plan.network, "optimizer": recipe.optimizer, **recipe.learned()})
     rows = [[phase.length, phase.batch] for phase in recipe.phases]
-    options = [rows, expected(plan), layout.micro, layout.recompute, layout.compile, *plan.ranks.shape]
+    options = [rows, expected_precision(plan), layout.micro, layout.recompute, layout.compile, *plan.ranks.shape]
     return key_of(plan.ranks.device, f"FLOP/s of steps {value_key([learned, options], 16)}")
 
 
-class Timed(Callback):
+class SpeedMeter(Callback):
     """Times the first steps, stores their speed for the next start and prints it if the estimate was wrong."""
 
     def __init__(self, plan: Plan) -> None:
@@ -57,11 +57,11 @@ class Timed(Callback):
                     index = line["phase"] - 1
                     self.flops += self.plan.flops(index) * line["rows"] / self.plan.recipe.phases[index].batch
                 if self.seconds >= TIMED:
-                    self._tell()
+                    self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         speed, before = self.flops / self.seconds, self.plan.seconds
         keep_figure(_key(self.plan), speed)
         seconds = sum(self.plan.work()) / speed
-        if before and not 1 / OFF < seconds / before < OFF:
+        if before and not 1 / TOLERANCE < seconds / before < TOLERANCE:
             say(f"by {many(self.steps, 'step')}: about {duration(seconds)} in all, not {duration(before)}")

@@ -27,7 +27,7 @@ from ordsmed.train.job import Job, TrainingData
 from ordsmed.train.memory import RankMemory
 from ordsmed.train.mesh.attention import attention_lines
 from ordsmed.train.mesh.layout import Layout, arithmetic
-from ordsmed.train.mesh.precision import likely
+from ordsmed.train.mesh.precision import expected_layout
 from ordsmed.train.request import requested
 from ordsmed.train.training import Training, named
 
@@ -151,7 +151,7 @@ class Plan(abc.ABC):
 def layout_lines(plan: Plan) -> list[str]:
     """Return lines on the mesh, batches, precision, attention kernels and memory of a plan."""
     layout, ranks, phases, networks = plan.recipe.layout, plan.ranks, plan.recipe.phases, plan.by_phase
-    expected = likely(layout, ranks.device, ranks.card)
+    expected = expected_layout(layout, ranks.device, ranks.card)
     lines = [f"layout: {layout.describe(ranks.world)}"]
     if networks:
         lines += networks[0].describe(ranks.device.type, expected.precision)
@@ -170,7 +170,9 @@ def attention_kernels(plan: Plan) -> list[str]:
         return []
     layout, ranks = plan.recipe.layout, plan.ranks
     lengths, mixed = {phase.length for phase in plan.recipe.phases}, any(network.one_way for network in plan.by_phase)
-    return attention_lines(plan.network, likely(layout, ranks.device, ranks.card), ranks, sorted(lengths), mixed=mixed)
+    return attention_lines(
+        plan.network, expected_layout(layout, ranks.device, ranks.card), ranks, sorted(lengths), mixed=mixed
+    )
 
 
 def planned(layout: Layout, devices: int = 0) -> Ranks:

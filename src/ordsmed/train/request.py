@@ -73,13 +73,13 @@ def requested(
     """
     recipe = read(kind, name, overrides, site=site, layout=layout)
     folder, stands = folder_of(recipe, name), kind_of_folder(name).made
-    changes = _asked_of_layout(overrides, layout, site)
+    changes = _layout_overrides(overrides, layout, site)
     if shown and not devices:
-        devices = _last(recipe, folder if stands else None, changes)
+        devices = _last_process_count(recipe, folder if stands else None, changes)
     words = (name, *overrides)
     if not stands:
         return Request(recipe, folder, words, devices=devices)
-    recipe, changed = fitted_to(recipe, folder, devices or place_of(os.environ).world, changes)
+    recipe, changed = fit_layout(recipe, folder, devices or place_of(os.environ).world, changes)
     return Request(recipe, folder, words, True, devices, changed)
 
 
@@ -136,21 +136,21 @@ def _recorded(kind: type[Training], name: str, file: str) -> settings.Table:
     return kind.as_recorded(settings.read(path) if path.exists() else {})
 
 
-def _asked_of_layout(overrides: Sequence[str], layout: str, site: str) -> set[str]:
+def _layout_overrides(overrides: Sequence[str], layout: str, site: str) -> set[str]:
     """Return the layout settings that are set explicitly, instead of kept from the run."""
     words = {word.partition("=")[0].split(".")[1] for word in overrides if word.startswith("layout.")}
     mesh = {"replicate", "shard", "tensor"} if layout not in ("", "auto") else set()
     return words | mesh | (set(site_layout(site)) if site else set())
 
 
-def _last(recipe: Training, folder: Path | None, changes: set[str]) -> int:
+def _last_process_count(recipe: Training, folder: Path | None, changes: set[str]) -> int:
     """Return the number of processes that the run last used, or else that its layout is for."""
     before = Run(folder).status.get("layouts", []) if folder else []
     last: int = before[-1]["processes"] if before and not changes & {"replicate", "shard", "tensor"} else 0
     return last if last and last % recipe.layout.meant() == 0 else recipe.layout.meant()
 
 
-def fitted_to(recipe: Training, folder: Path, world: int, changes: set[str]) -> tuple[Training, str]:
+def fit_layout(recipe: Training, folder: Path, world: int, changes: set[str]) -> tuple[Training, str]:
     """Return a run's recipe with its layout fitted to `world` processes, and the changes as text."""
     layout, changed = recipe.layout.fitted(recipe.phases, world, Run(folder).status.get("layouts", []), asked=changes)
     if layout.device.startswith("cuda") and "device" not in changes and not torch.cuda.is_available():

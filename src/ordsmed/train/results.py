@@ -14,7 +14,7 @@ from ordsmed.base.say import many
 from ordsmed.learn.phases import total
 from ordsmed.train import callbacks as hooks
 from ordsmed.train import checkpoint
-from ordsmed.train.guard import LEAST, REMEDY, left_out, remedy
+from ordsmed.train.guard import MIN_TRAINED, REMEDY, count_skipped, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.plan import Plan
 from ordsmed.weights import weights
@@ -32,8 +32,8 @@ def finish_run(plan: Plan, job: Job, folder: Path) -> dict[str, Any]:
 
 def _check_learned(job: Job, folder: Path) -> None:
     steps = total(job.phases)
-    count = left_out(job.state.left_out)
-    if count > (1 - LEAST) * steps:
+    count = count_skipped(job.state.left_out)
+    if count > (1 - MIN_TRAINED) * steps:
         problem = f"{count:,} of {many(steps, 'step')} were skipped, the last for {job.state.left_out[-1]['why']}"
         raise Trouble(folder, problem, "at least half of the steps trained", REMEDY)
 

@@ -19,13 +19,13 @@ from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.learn.phases import locate, total
 from ordsmed.train import checkpoint
-from ordsmed.train.deadline import in_force
+from ordsmed.train.deadline import plan_at
 from ordsmed.train.guard import REMEDY, LossHistory
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.plan import Plan
-from ordsmed.train.request import Request, fitted_to
-from ordsmed.train.saving import circumstances
+from ordsmed.train.request import Request, fit_layout
+from ordsmed.train.saving import exactness_facts
 
 P = TypeVar("P", bound=Plan)
 
@@ -84,7 +84,7 @@ def with_recorded_recipe(plan: P, request: Request) -> P:
     trouble = recipe.trouble if request.stands else kept.trouble
     layout = recipe.layout
     if request.auto:
-        layout = fitted_to(kept, folder, plan.ranks.world, set())[0].layout
+        layout = fit_layout(kept, folder, plan.ranks.world, set())[0].layout
         ranks, shape = plan.ranks, layout.shape(plan.ranks.world)
         plan = plan if shape == ranks.shape else plan.on(init_mesh(ranks, shape))
     layout = layout.with_precision(kept.layout.precision)
@@ -117,7 +117,7 @@ def prepare_job(
         found_now = f"other data: {', '.join(map(str, differing))}" if differing else "fewer documents or files"
         raise RecipeError(folder, found_now, "the data this run was started with", "restore them, or start a new run")
     start = int(last[1]["step"]) if last else 0
-    plan = plan.by(in_force(recipe, status.get("plans", []), start))
+    plan = plan.by(plan_at(recipe, status.get("plans", []), start))
     if not last:  # verify the data of a new run; for a resumed run this was done at its first start
         first_alone(ranks, plan.verify)
     job = plan.build(resume_state=last[1] if last else None)
@@ -141,7 +141,7 @@ def _validations(folder: Path, step: int) -> list[dict[str, Any]]:
 
 def restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) -> int:
     """Restore a checkpoint into the job, and return its step; `over`: no further step will be trained."""
-    now = circumstances(job)
+    now = exactness_facts(job)
     now["micro"] = now["micro"][: len(state.get("micro", now["micro"]))]  # an extended run has more phases
     differing = [f"{k} {state[k]}, now {v}" for k, v in now.items() if state.get(k, v) != v]
     if differing and not over:

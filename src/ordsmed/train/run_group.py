@@ -215,7 +215,7 @@ class RunGroup(Generic[R]):
                     lost[member.name] += 1
                     say(f"{member.name} was killed and is resumed (attempt {lost[member.name] + 1} of {RETRIES + 1})")
                     waiting.append(member)
-                elif reason := why_failed(member, status) or ("" if member.done else UNDONE):
+                elif reason := failure_of(member, status) or ("" if member.done else UNDONE):
                     known = any(reason.replace(member.name, name) == before for name, before in failed.items())
                     failed[member.name] = reason
                     say(f"{member.name} failed for the same reason" if known else f"{member.name} failed: {reason}")
@@ -327,7 +327,7 @@ def _was_killed(status: int) -> bool:
     return status == Lost.status or (status < 0 and -status not in TO_STOP) or status == 128 + signal.SIGKILL
 
 
-def why_failed(member: PlannedRun, status: int) -> str:
+def failure_of(member: PlannedRun, status: int) -> str:
     if status == 0:
         member.said.unlink(missing_ok=True)
         return ""

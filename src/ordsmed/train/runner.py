@@ -26,10 +26,10 @@ from ordsmed.learn.phases import total
 from ordsmed.train import loop
 from ordsmed.train.auto import free_memory
 from ordsmed.train.callbacks import Replanned
-from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
+from ordsmed.train.deadline import Deadline, Table, plan_at, planned, table
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
-from ordsmed.train.pace import Timed
+from ordsmed.train.pace import SpeedMeter
 from ordsmed.train.plan import Plan
 from ordsmed.train.results import finish_run, with_remedy
 from ordsmed.train.resume import last_checkpoint, prepare_job, restore
@@ -100,7 +100,7 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
             saving.wait()
         raise with_remedy(error, job, folder) from None
     except (OrdsmedError, loop.MicroBatchOutOfMemory):
-        saving.let_write()
+        saving.finish_writing()
         raise
     return finish_run(plan, job, folder)
 
@@ -113,7 +113,7 @@ def _record_start(folder: Path, job: Job, step: int) -> None:
     before = [entry for entry in run_folder.status.get("layouts", []) if entry["from"] < step]
     same = before and {**before[-1], "from": step} == here
     if job.began_with:
-        run_folder.set(began_with=job.began_with, **job.began_as)
+        run_folder.set(began_with=job.began_with, **job.initial_facts)
     layouts = before if same else [*before, here]
     flops = list(map(job.flops, range(len(job.phases))))  # FLOPs of a step, by phase
     facts = {"data": recipe.stamp(), "phases_before": job.phases_before, "layouts": layouts, "flops": flops}
@@ -127,7 +127,7 @@ def _run_loop(plan: Plan, job: Job, folder: Path, start: int, peak: float, savin
     done = read(folder / "metrics.jsonl") if start else []
     used = sum(line.get("seconds", 0.0) for line in done if line["step"] <= start)
     job.state.deadline = Deadline.of(folder, job.recipe, start, used)
-    callbacks = (TensorBoard(), Timed(plan), *plan.callbacks)
+    callbacks = (TensorBoard(), SpeedMeter(plan), *plan.callbacks)
     while True:
         try:
             loop.train(job, folder, start, peak, saving=saving, watch=watch, callbacks=callbacks)
@@ -143,11 +143,11 @@ def _run_loop(plan: Plan, job: Job, folder: Path, start: int, peak: float, savin
             say(f"resumed from {last[0]}")
             if job.state.deadline:
                 plans = job.state.deadline.plans
-                job = saving.job = _replanned(plan, job, folder, table(in_force(job.recipe, plans, start).phases))
-            if all(job.leaves_out(step) for step in range(start + 1, back.step + 1)):
+                job = saving.job = _replanned(plan, job, folder, table(plan_at(job.recipe, plans, start).phases))
+            if all(job.is_skipped(step) for step in range(start + 1, back.step + 1)):
                 since = f"all steps since the checkpoint of step {start} were skipped already, which did not help"
                 raise Trouble(f"{folder}: step {back.step}", f"{back.reason}; {since}") from None
-            job.leave_out(folder, start + 1, back.step, back.reason)
+            job.skip_steps(folder, start + 1, back.step, back.reason)
 
 
 def _replanned(plan: Plan, job: Job, folder: Path, steps: Table) -> Job:

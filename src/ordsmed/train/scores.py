@@ -10,7 +10,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError
 
 
-def found_in(folder: Path) -> dict[str, Any]:
+def read_scores(folder: Path) -> dict[str, Any]:
     """Return scores.json of a run; `guessing` holds the scores of a baseline that knows only frequencies."""
     facts = files.read_table(folder / "scores.json")
     if not isinstance(facts.get("guessing", {}), dict):

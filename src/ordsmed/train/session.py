@@ -28,7 +28,7 @@ from ordsmed.train.auto import choose_layout
 from ordsmed.train.fitting import TooShort, fit
 from ordsmed.train.plan import Plan
 from ordsmed.train.plan import planned as planned_for
-from ordsmed.train.precision_trial import expected, with_fastest_precision
+from ordsmed.train.precision_trial import expected_precision, with_fastest_precision
 from ordsmed.train.request import Request, SessionOptions, session_request
 from ordsmed.train.resume import (
     is_resumed,
@@ -83,7 +83,7 @@ def dry_run(kind: type[P], request: Request) -> P:
         if request.auto or request.deadline:  # measure only if the command requires it
             plan = _with_fastest_layout(plan, request)
         plan = plan.by(_fit_to_deadline(plan, request)[0])
-    precision = plan.recipe.layout.with_precision(expected(plan))
+    precision = plan.recipe.layout.with_precision(expected_precision(plan))
 
     def ready(plan: P) -> None:
         last, status = (None, {}) if request.anew else (last_checkpoint(folder, plan.ranks), Run(folder).status)
@@ -126,7 +126,7 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
                 plan = plan.on(init_mesh(connect(ranks, patience), process.shape))
                 _train_in_folder(plan, request, watch, before.getvalue())
             except OrdsmedError as error:
-                watch.farewell(error)
+                watch.report_end(error)
                 raise
             except RuntimeError as error:
                 if ranks.world == 1:
@@ -137,7 +137,7 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
             except Stopped:
                 raise
             except Exception as error:  # for example from a user's module
-                watch.farewell(RunError(f"rank {ranks.rank}", repr(error)[:200]))
+                watch.report_end(RunError(f"rank {ranks.rank}", repr(error)[:200]))
                 raise
     return request.folder
 

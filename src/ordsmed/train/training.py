@@ -22,7 +22,7 @@ from ordsmed.train.guard import Guard
 from ordsmed.train.mesh.layout import Layout
 
 MAY_CHANGE = ("layout.", "trouble.", "callbacks=", "max_unknown=")  # settings that a resumed run may change
-UNGRIDDED = ("seed", "seeds", "grid", "jobs", "out")
+NOT_IN_GRID = ("seed", "seeds", "grid", "jobs", "out")
 ALONE: dict[str, Any] = {"seeds": (), "grid": {}, "jobs": 0}  # settings of a single trial
 
 
@@ -39,7 +39,7 @@ def check_axes(seeds: Sequence[int], grid: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"seeds: found {as_toml(seeds)}; wanted different ones")
     by_path = dict(_by_path(grid))
     for path, values in by_path.items():
-        if path in UNGRIDDED:
+        if path in NOT_IN_GRID:
             raise ValueError(f"grid: found {path}; wanted other settings (`seeds` makes a trial with each)")
         if not isinstance(values, list | tuple) or not values:
             raise ValueError(f"grid.{path}: found {as_toml(values)}; wanted a list of one or more values")
@@ -110,7 +110,7 @@ class Training:
     """the run's folder; left out: work/<verb>/<name of the recipe>; elsewhere output_dir"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("decay_schedule",)
-    judges_average: ClassVar[bool] = False  # whether the averaged weights are validated during training
+    validates_average: ClassVar[bool] = False  # whether the averaged weights are validated during training
     verb: ClassVar[str]
     HOW: ClassVar[tuple[str, ...]] = ("callbacks", "max_unknown")
 

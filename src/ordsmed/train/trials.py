@@ -35,11 +35,11 @@ from ordsmed.train.plan import Plan
 from ordsmed.train.request import Request, SessionOptions, folder_of, read
 from ordsmed.train.run_group import RunGroup
 from ordsmed.train.training import ALONE, Training
-from ordsmed.train.trial_results import best_of, compared, table
+from ordsmed.train.trial_results import best_of, compare, table
 
-NAMED = 3  # trials named in a printed line
+SHOWN = 3  # trials named in a printed line
 WHOLE = (0, 1)  # all trials
-LEFT = ("weights", "predictions")  # folders of the best trial that are copied
+COPIED = ("weights", "predictions")  # folders of the best trial that are copied
 
 
 class Trials(RunGroup[Trial]):
@@ -121,7 +121,7 @@ class Trials(RunGroup[Trial]):
         with self.work(anew=anew) as group:
             if group:
                 failed = group.make(group.note)
-                result = compared(group.score, group.runs, failed, lower_is_better=group.lower_is_better)
+                result = compare(group.score, group.runs, failed, lower_is_better=group.lower_is_better)
                 files.write_json(group.folder / "trials.json", result)
                 lines = table(group.folder.name, result)
                 files.write_text(group.folder / "trials.md", "\n".join(lines) + "\n")
@@ -149,19 +149,19 @@ class Trials(RunGroup[Trial]):
         """Return the plan of the first trial. Trials that are equal by `alike` share a plan."""
         plans: dict[str, Plan] = {}
         for trial in trials:
-            key = self.alike(trial.recipe)
+            key = self.plan_key(trial.recipe)
             if key in plans:
-                self.check_alike(plans[key], trial.recipe)
+                self.check_plan(plans[key], trial.recipe)
             else:
                 request = Request(trial.recipe, trial.folder, (str(trial.path),), anew=anew, yes=trial.yes)
                 plans[key] = session.dry_run(self.plans, request)
         return next(iter(plans.values()))
 
-    def alike(self, recipe: Training) -> str:
+    def plan_key(self, recipe: Training) -> str:
         """Return a key; trials with equal keys can share one plan."""
         return repr(replace(recipe, seed=0, out=None))
 
-    def check_alike(self, plan: Plan, recipe: Training) -> None:
+    def check_plan(self, plan: Plan, recipe: Training) -> None:
         """Raise the errors of a recipe that shares `plan`."""
 
     def _perform_part(self, callbacks: Sequence[Callback], part: tuple[int, int]) -> Path:
@@ -193,9 +193,9 @@ class Trials(RunGroup[Trial]):
             if finished is not best:
                 shutil.rmtree(finished.folder / "checkpoints", ignore_errors=True)
         progress = f"{len(done)} of {len(self.runs)} done" + (f", {left} left" if len(done) < len(self.runs) else "")
-        say(f"{trial.name}: {self._scored(trial)}; {progress}; best: {self._scored(best)}, {best.name}")
+        say(f"{trial.name}: {self._score_text(trial)}; {progress}; best: {self._score_text(best)}, {best.name}")
 
-    def _scored(self, trial: Trial) -> str:
+    def _score_text(self, trial: Trial) -> str:
         if self.score not in trial.scores:
             return "not scored"
         return f"{self.score} {trial.scores[self.score]:.{4 if self.lower_is_better else 2}f}"
@@ -212,7 +212,7 @@ def train(
         if group:
             share = run.part(part) if part else WHOLE
             return group.perform(options.get("callbacks", ()), anew=bool(options.get("anew")), part=share)
-        if put_away(location, **options):
+        if has_only_weights(location, **options):
             return Path(location)
         return session.run_session(kind.plans, location, overrides, **options)
 
@@ -232,7 +232,7 @@ def rehearse(
         _check_is_group(part, group)
         if group:
             return group.recipe, group.rehearse(anew=bool(options.get("anew")))
-        if put_away(location, **options):
+        if has_only_weights(location, **options):
             return run.read_recipe(kind.plans.recipes, Path(location)), []
         plan = session.rehearse(kind.plans, location, overrides, devices=devices, **options)
         return plan.recipe, plan.lines()
@@ -253,7 +253,7 @@ def _without_callbacks(options: SessionOptions) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key != "callbacks"}
 
 
-def put_away(name: str, **options: Unpack[SessionOptions]) -> bool:
+def has_only_weights(name: str, **options: Unpack[SessionOptions]) -> bool:
     """Return whether the folder is a finished trial without checkpoints, of which only weights are left."""
     folder = Path(name)
     kinds = (FolderKind.PRETRAINING, FolderKind.FINETUNING)
@@ -266,12 +266,12 @@ def put_away(name: str, **options: Unpack[SessionOptions]) -> bool:
 
 def describe(trials: Sequence[Trial]) -> list[str]:
     titles = [trial.name for trial in trials]
-    more = f" ... and {len(titles) - NAMED} others" if len(titles) > NAMED else ""
-    return [f"trials: {len(titles)}, each trained on one device: {' '.join(titles[:NAMED])}{more}"]
+    more = f" ... and {len(titles) - SHOWN} others" if len(titles) > SHOWN else ""
+    return [f"trials: {len(titles)}, each trained on one device: {' '.join(titles[:SHOWN])}{more}"]
 
 
 def _fill_from_best(folder: Path, best: Trial) -> dict[str, Any]:
-    for name in LEFT:
+    for name in COPIED:
         if (best.folder / name).is_dir():
             with files.making(folder / name) as new:
                 shutil.copytree(best.folder / name, new, copy_function=_link, dirs_exist_ok=True)

@@ -19,13 +19,13 @@ class Rewind(Exception):
 
 def handle_trouble(job: Job, folder: Path, step: int, reason: str) -> None:
     """Record a skipped step in the run's status, or raise `Rewind` or `Trouble`."""
-    if job.leaves_out(step):
+    if job.is_skipped(step):
         return
     if job.recipe.trouble.action != "skip":
         stop_or_rewind(job, folder, step, reason)
     if not job.finite:
         stop_or_rewind(job, folder, step, f"{reason}; the weights contain NaN or Inf, so skipping steps does not help")
-    job.leave_out(folder, step, step, reason)
+    job.skip_steps(folder, step, step, reason)
 
 
 def stop_or_rewind(job: Job, folder: Path, step: int, reason: str) -> NoReturn:

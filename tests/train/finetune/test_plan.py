@@ -44,12 +44,12 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
     made = torch.nn.Sequential(torch.nn.Linear(30, 10, bias=False), torch.nn.Linear(10, 10, bias=False))
     made[0].requires_grad_(learns)
     monkeypatch.setattr(plans, "built", lambda *_: made)
-    monkeypatch.setattr(plans, "prepared", lambda task, recipe: task)
+    monkeypatch.setattr(plans, "prepare", lambda task, recipe: task)
     recipe: Any = SimpleNamespace(
         examples=1, task=None, layout=Layout(), average=0.5, optimizer=SimpleNamespace(moments=2)
     )
-    begun: Any = object()
-    plan = FinetuningPlan(recipe=recipe, ranks=Ranks(torch.device("cpu")), begun=begun)
+    initial: Any = object()
+    plan = FinetuningPlan(recipe=recipe, ranks=Ranks(torch.device("cpu")), initial=initial)
     if learns:
         wanted = ["network: 400 parameters with its head", *RankMemory(1600, 3).lines]
     else:
@@ -79,7 +79,7 @@ def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(plans.settings, "plain", lambda _: {"learning_rate": 3e-05, "layer_decay": None, "warmup": 0.5})
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
     filled: Any = SimpleNamespace(model=None, task=SimpleNamespace(pool="mean"))
-    told = plans._filled_in(recipe, filled)
+    told = plans._defaults_line(recipe, filled)
     assert told == "defaults of bert: learning_rate 3e-05, layer_decay -, task.pool mean"
 
 

@@ -173,10 +173,10 @@ def test_the_folder_stands_for_the_best_trial(grid: Path) -> None:
 
 
 def test_a_trial_that_is_done_is_not_made_again(grid: Path, made: list[str]) -> None:
-    put_away = next(name for name in NAMES if not (grid / "trials" / name / "checkpoints").exists())
-    stood = read(grid / "trials" / put_away / "metrics.jsonl")
-    assert finetune(str(grid / "trials" / put_away)) == grid / "trials" / put_away
-    assert read(grid / "trials" / put_away / "metrics.jsonl") == stood
+    has_only_weights = next(name for name in NAMES if not (grid / "trials" / name / "checkpoints").exists())
+    stood = read(grid / "trials" / has_only_weights / "metrics.jsonl")
+    assert finetune(str(grid / "trials" / has_only_weights)) == grid / "trials" / has_only_weights
+    assert read(grid / "trials" / has_only_weights / "metrics.jsonl") == stood
     finetune(str(grid), ["jobs=7"])
     assert made == []
     assert Run(grid).status["state"] == "done"

@@ -169,8 +169,8 @@ def test_only_the_best_so_far_keeps_its_checkpoints(
     group.note(made[2], "")
     assert "seed-3: accuracy 75.00; 3 of 3 done; best: accuracy 80.00, seed-2" in capsys.readouterr().err
     assert [(trial.folder / "checkpoints").exists() for trial in made] == [False, True, False]
-    assert [trials.put_away(str(trial.folder)) for trial in made] == [True, False, True]
-    assert not trials.put_away(str(tmp_path))
+    assert [trials.has_only_weights(str(trial.folder)) for trial in made] == [True, False, True]
+    assert not trials.has_only_weights(str(tmp_path))
 
 
 def test_a_file_is_linked_where_a_disk_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +338,7 @@ def test_trials_are_made_compared_and_stood_for(
     perform(folder, recipe(folder, seeds=(2, 3), jobs=1), "r")
     assert at_once == ["seed-2", "seed-1", "seed-3"]
     assert "1 of 2 trials stand; " in capsys.readouterr().err
-    for name in trials.LEFT:
+    for name in trials.COPIED:
         (made,) = (folder / name).iterdir()
         assert made.read_text().endswith("of seed-3")
     assert settings.read(folder / "recipe.toml") == settings.plain(asked) | {"seed": 3, "seeds": [], "jobs": 0}
@@ -476,4 +476,4 @@ def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str
     assert ended(alone) == [f"{alone}: done"]
     files.write_json(alone / "scores.json", {"step": 5, "guessing": 3})
     with pytest.raises(DataError, match="`guessing` is 3, no table of scores"):
-        scores.found_in(alone)
+        scores.read_scores(alone)

@@ -337,11 +337,13 @@ def test_equal_layouts_are_equal(
 def test_a_moved_vocabulary_is_the_same_on_every_mesh(found: Any, alone: Any, world: int, shape: Any) -> None:
     """Its losses before the first step, moved and from random numbers, and those of the first steps."""
     one = alone[name_of("moved", (1, 1, 1), "plain")]
-    assert one["began_as"]["vocabulary"]["kept"] == 6
-    assert one["began_as"]["vocabulary"]["validation"] != one["began_as"]["vocabulary"]["validation_of_random"]
+    assert one["initial_facts"]["vocabulary"]["kept"] == 6
+    assert (
+        one["initial_facts"]["vocabulary"]["validation"] != one["initial_facts"]["vocabulary"]["validation_of_random"]
+    )
     for rank in found[world]:
         own = rank[name_of("moved", shape, "plain")]
-        assert own["began_as"]["vocabulary"] == pytest.approx(one["began_as"]["vocabulary"], rel=1e-5)
+        assert own["initial_facts"]["vocabulary"] == pytest.approx(one["initial_facts"]["vocabulary"], rel=1e-5)
         assert np.allclose(np.asarray(own["lines"])[:, 0], np.asarray(one["lines"])[:, 0], rtol=1e-5, atol=0)
 
 

@@ -377,9 +377,9 @@ def test_norms_without_biases_and_out_of_autocast() -> None:
     layout, x = Layout(precision="bf16"), torch.randn(5, 8)
     network = nn.Sequential(nn.LayerNorm(8, bias=False), nn.LayerNorm(8, 0.5))
     plain = [layer(x) for layer in network]
-    precision.keep_in_half(network, Layout())
+    precision.return_half(network, Layout())
     assert all(torch.equal(layer(x), wanted) for layer, wanted in zip(network, plain, strict=True))
-    precision.keep_in_half(network, layout)
+    precision.return_half(network, layout)
     assert all(torch.equal(layer(x), wanted) for layer, wanted in zip(network, plain, strict=True))
     with precision.autocast(layout, torch.device("cpu")):
         for layer, wanted in zip(network, plain, strict=True):
@@ -433,7 +433,7 @@ def test_weights_cast_at_once_learn_what_those_cast_one_by_one_do(norms: bool, f
         block = Small()
         for name, weight in block.named_parameters():
             weight.requires_grad_(name not in frozen)
-        precision.keep_in_half(block, layout)
+        precision.return_half(block, layout)
         if together:
             precision.cast_at_once(block, torch.bfloat16, norms=norms)
         plain = block(x)

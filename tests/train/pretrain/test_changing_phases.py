@@ -238,7 +238,7 @@ def test_no_gradient_of_frozen_weights_is_made(here: Path, monkeypatch: pytest.M
     monkeypatch.setattr(loop, "drop_frozen", dropped)
     for leaves in (True, False):
         if not leaves:
-            monkeypatch.setattr(Job, "leaves_frozen", False)
+            monkeypatch.setattr(Job, "skips_frozen_gradients", False)
         runs.append(learned(pretrain(str(written(here, f"frozen-{leaves}")), yes=True)))
         of_steps, made[:] = list(made), []
         frozen = [[name for name in names if re.search("model.words|blocks.0.", name)] for names in of_steps]

@@ -174,7 +174,7 @@ def test_the_speed_of_the_first_steps_is_kept_for_the_next_start(
     plan = plan_of(recipe(steps=10))
     work = sum(plan.work())
     assert pace.expected_seconds(plan) == pytest.approx(work / 0.55e9)
-    timed = pace.Timed(plan.with_estimate(here=True, yes=False))
+    timed = pace.SpeedMeter(plan.with_estimate(here=True, yes=False))
     line = {"phase": 1, "loss": 3.0, "rows": plan.recipe.phase[0].batch}
     timed.metrics([{**line, "step": n, "seconds": 100.0} for n in (1, 2, 3)])
     timed.metrics([{"phase": 1, "step": 3, "validation": 3.0}])

@@ -118,20 +118,20 @@ def test_extensions_of_extensions_have_the_peak_of_the_first_phase() -> None:
         learning_rate=1.0,
         schedule=settings.decode(Phase, {"steps": 1, "length": 1, "batch": 1, "learning_rate": 1.0}, "").schedule,
     )
-    (_, second), asked = extension._with_one_more((first,), 0, 100)
-    (*_, third), _ = extension._with_one_more((first, second), 1, 100)
+    (_, second), asked = extension._add_phase((first,), 0, 100)
+    (*_, third), _ = extension._add_phase((first, second), 1, 100)
     assert (second.rate, third.rate) == pytest.approx((1 / 2, 1 / 3))
     assert asked == [[100, 0.0], [150.0, extension.REWARMING]]
     short = Phase(steps=20, length=8, batch=2, learning_rate=1.0, warmup=0.1)
-    assert extension._with_one_more((short,), 0, 10_000)[0][1].rate == pytest.approx(1.0, abs=0.01)
+    assert extension._add_phase((short,), 0, 10_000)[0][1].rate == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_run_that_ended_early_is_cut_there() -> None:
     phases = tuple(Phase(steps=10, length=8, batch=2, learning_rate=1.0, warmup=0.5) for _ in range(3))
-    ended = extension._up_to(phases, 14)
+    ended = extension._phases_until(phases, 14)
     assert [phase.steps for phase in ended] == [10, 4]
     assert [ended[1].rate_at(step) for step in range(4)] == [phases[1].rate_at(step) for step in range(4)]
-    assert extension._up_to(phases, 20) == phases[:2]
+    assert extension._phases_until(phases, 20) == phases[:2]
 
 
 def test_too_little_time_names_enough(recipe: Recipe) -> None:

@@ -55,30 +55,32 @@ def test_a_tokenizer_that_will_be_made() -> None:
     """A file and a finished folder are opened; of a recipe, and of a folder that is half made, its size is believed."""
     store = make_store(Path("store"))
     own = plans.read_tokenizer(str(store / "tokenizer"))
-    assert plans._expected("store/vocab.txt").vocabulary == own.vocabulary
-    assert plans._expected("store/tokenizer").vocabulary == own.vocabulary
+    assert plans._expected_tokenizer("store/vocab.txt").vocabulary == own.vocabulary
+    assert plans._expected_tokenizer("store/tokenizer").vocabulary == own.vocabulary
     Path("work/corpus/mine").mkdir(parents=True)
     learned = plans.learned_from("folder-wordpiece", "work/corpus/mine")
     assert learned == ["corpus=work/corpus/mine", "out=work/tokenizer/folder-wordpiece-mine"]
-    assert plans._expected("folder-wordpiece", "work/corpus/mine").vocabulary == 30_000
+    assert plans._expected_tokenizer("folder-wordpiece", "work/corpus/mine").vocabulary == 30_000
     made = Path("work/tokenizer/folder-wordpiece-mine")
     made.mkdir(parents=True)
     own.save(made)
     Run(made).set(verb="tokenizer", state="done")
-    assert plans._expected("folder-wordpiece", "work/corpus/mine").vocabulary == own.vocabulary, "that of this corpus"
-    assert plans._expected("folder-wordpiece", "work/corpus/other").vocabulary == 30_000
+    assert plans._expected_tokenizer("folder-wordpiece", "work/corpus/mine").vocabulary == own.vocabulary, (
+        "that of this corpus"
+    )
+    assert plans._expected_tokenizer("folder-wordpiece", "work/corpus/other").vocabulary == 30_000
     Path("t.toml").write_text('corpus = "stdlib"\nout = "made"\n[tokenizer]\nkind = "wordpiece"\nsize = 77\n')
-    assert vars(plans._expected("t.toml")) == {"vocabulary": 77, "pad": 0, "mask": 0, "kind": "wordpiece"}
+    assert vars(plans._expected_tokenizer("t.toml")) == {"vocabulary": 77, "pad": 0, "mask": 0, "kind": "wordpiece"}
     Path("made").mkdir()
     Run(Path("made")).set(verb="tokenizer", state="running")
     (Path("made") / "recipe.toml").write_text(Path("t.toml").read_text().replace("77", "78"))
-    assert plans._expected("made").vocabulary == 78
+    assert plans._expected_tokenizer("made").vocabulary == 78
     own.save(Path("made"))
     Run(Path("made")).set(state="done")
-    assert plans._expected("t.toml").vocabulary == own.vocabulary
-    assert plans._expected("made").vocabulary == own.vocabulary
+    assert plans._expected_tokenizer("t.toml").vocabulary == own.vocabulary
+    assert plans._expected_tokenizer("made").vocabulary == own.vocabulary
     Path("t.toml").write_text('corpus = "stdlib"\n[tokenizer]\nkind = "wordpiece"\nfile = "store/vocab.txt"\n')
-    assert plans._expected("t.toml").vocabulary == own.vocabulary
+    assert plans._expected_tokenizer("t.toml").vocabulary == own.vocabulary
 
 
 def test_what_the_data_of_a_recipe_are() -> None:
@@ -173,7 +175,7 @@ def test_rows_that_are_read_either_way_are_planned_so(monkeypatch: pytest.Monkey
 
 
 def test_what_a_rank_holds_of_a_pretraining(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "held_by_rank", lambda *_: 1000)
+    monkeypatch.setattr(plans, "weights_of_rank", lambda *_: 1000)
     _, plan = planned(monkeypatch, 2, describe=lambda device, precision: [f"told of {device} in {precision}"])
     lines = train_plans.layout_lines(plan)
     assert lines[0].startswith("layout: 2 x 1 x 1")

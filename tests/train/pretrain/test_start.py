@@ -86,12 +86,12 @@ def test_another_vocabulary_is_moved_to(recipe: Recipe, begun: Path, other: Path
         assert not job.optimizer.state, "moments begin anew"
         assert job.began_with != ""
     assert torch.equal(fresh.objective.model.words.weight, plain.objective.model.words.weight)
-    facts = own.began_as["vocabulary"]
+    facts = own.initial_facts["vocabulary"]
     assert {name: facts[name] for name in facts if "validation" not in name} == {"kept": 125, "new": 1}
     assert facts["validation"] == own.data.validate(own, 0)["validation"]
     assert facts["validation_of_random"] == pytest.approx(fresh.data.validate(fresh, 0)["validation"], rel=1e-6)
-    assert fresh.began_as == {"vocabulary": {"kept": 0, "new": 126}}
-    assert plain.began_as == {}
+    assert fresh.initial_facts == {"vocabulary": {"kept": 0, "new": 126}}
+    assert plain.initial_facts == {}
     with pytest.raises(
         RecipeError, match=r'use data encoded with its tokenizer, or move it .*vocabulary = "transplant"'
     ):
@@ -133,7 +133,7 @@ def test_an_elmo_goes_on_with_other_words(tmp_path: Path) -> None:
 
     begun = pretrain(str(written("theirs", 0)))
     own = job_of(written("ours", 1, f'init = "{begun}"', 'vocabulary = "transplant"'))
-    facts = own.began_as["vocabulary"]
+    facts = own.initial_facts["vocabulary"]
     assert facts["kept"] + facts["new"] == own.tokenizer.vocabulary
     assert 3 < facts["kept"] < own.tokenizer.vocabulary, "words that both drew, and the signs"
     assert facts["validation"] == own.data.validate(own, 0)["validation"]

@@ -37,7 +37,7 @@ from ordsmed.train.callbacks import AfterStep, LoopState
 from ordsmed.train.job import Job
 from ordsmed.train.pace import SHARE
 from ordsmed.train.plan import Plan
-from ordsmed.train.precision_trial import expected, with_fastest_precision
+from ordsmed.train.precision_trial import expected_precision, with_fastest_precision
 from ordsmed.train.training import Training, named
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def _there(
         plan = submit.checked(name, overrides, verb, where, site, 1 if alone else world)
         kind = "cpu" if part.gpu == "none" else "cuda"
         device = "CPU" if kind == "cpu" else f"{part.gpu} MIG {part.mig}" if part.mig else part.gpu
-        return plan, Devices(device, kind, world, nodes, expected(plan), site=absolute(site))
+        return plan, Devices(device, kind, world, nodes, expected_precision(plan), site=absolute(site))
     if nodes > 1:
         raise RecipeError("--nodes", f"found {nodes}, of this machine", "1", "name a cluster with `--site`")
     with run.at_home(name) as folder:
@@ -262,7 +262,7 @@ def _there(
             )
     here = plan.ranks.device
     return plan, Devices(
-        devices.name_of(here), here.type, a_node or plan.ranks.world, 1, expected(plan), alone_ranks.threads
+        devices.name_of(here), here.type, a_node or plan.ranks.world, 1, expected_precision(plan), alone_ranks.threads
     )
 
 

@@ -112,7 +112,7 @@ class Finetuning(Training):
             raise ValueError(f"epochs: found {self.epochs}; wanted above 0, to {MOST:,}")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate: found {self.learning_rate}; wanted a finite number above 0")
-        longest = self.laid().span(self.updates)
+        longest = self.run_schedule().span(self.updates)
         if self.warmup is not None and not 0 <= self.warmup <= (longest or math.inf):
             raise ValueError(f"warmup: found {self.warmup:g}; wanted 0 to {longest or 'all'} steps")
         if self.task.length < 1:
@@ -182,8 +182,8 @@ class Finetuning(Training):
                 length=self.task.length,
                 batch=self.batch,
                 learning_rate=self.learning_rate or 1.0,
-                warmup=self._rise(),
-                schedule=self.laid(),
+                warmup=self._warmup_steps(),
+                schedule=self.run_schedule(),
             ),
         )
 
@@ -191,17 +191,17 @@ class Finetuning(Training):
         (phase,) = phases
         return replace(self, steps=phase.steps, course="steps", warmup=phase.warmup, schedule=phase.schedule)
 
-    def laid(self) -> Schedule:
+    def run_schedule(self) -> Schedule:
         if self.course == "steps" or not self.examples:
             return self.schedule
         return replace(self.schedule, over=int(self.epochs * self.examples / self.batch) + 1)
 
-    def _rise(self) -> float:
+    def _warmup_steps(self) -> float:
         """Return the warm-up; by the rules of other programs a share is rounded to full steps."""
         warmup = self.warmup or 0.0
         if self.epoch_steps == "exact" or warmup >= 1 or not self.updates:
             return warmup
-        rise = warmup * self.laid().span(self.updates)
+        rise = warmup * self.run_schedule().span(self.updates)
         return float(math.ceil(rise) if self.epoch_steps == "whole" else int(rise))
 
     @property

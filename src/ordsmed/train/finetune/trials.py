@@ -37,11 +37,11 @@ class FinetuningTrials(Trials):
         done = next((trial for trial in self.runs if trial.done), None)
         return (run.read_recipe(Finetuning, done.folder) if done else self.recipe).score
 
-    def alike(self, recipe: Training) -> str:
+    def plan_key(self, recipe: Training) -> str:
         """Return a key of the settings that decide the initial model and the data."""
         return repr([getattr(recipe, key) for key in READ])
 
-    def check_alike(self, plan: Plan, recipe: Training) -> None:
+    def check_plan(self, plan: Plan, recipe: Training) -> None:
         assert isinstance(plan, FinetuningPlan)
         assert isinstance(recipe, Finetuning)
         plan.check(recipe)

@@ -49,10 +49,10 @@ def compile_blocks(blocks: Sequence[nn.Module], compiler: Compiler) -> None:
             if isinstance(layer, Dropout):  # on a CPU numpy draws the mask, from a key of each micro-batch
                 layer.mask = torch.compiler.disable(layer.mask)  # type: ignore[method-assign]
         block.compile(backend=compiler)
-        block._compiled_call_impl = _while_it_learns(block, cast("Forward", block._compiled_call_impl))
+        block._compiled_call_impl = _only_in_training(block, cast("Forward", block._compiled_call_impl))
 
 
-def _while_it_learns(block: nn.Module, compiled: Forward) -> Forward:
+def _only_in_training(block: nn.Module, compiled: Forward) -> Forward:
     def call(*inputs: object, **more: object) -> Tensor:
         from torch._dynamo.exc import FailOnRecompileLimitHit
 

@@ -58,7 +58,7 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
     blocks = [module for module in objective.modules() if isinstance(module, Block)]
     parallel, (replicate, shard, tensor) = Parallel(), ranks.shape
     if ranks.world > 1:
-        _same_start(objective)
+        _broadcast_weights(objective)
     if tensor > 1:
         parallel.rows = split_layers(objective, layout, ranks)
     if layout.fp8 and not sum(map(use_fp8, blocks)):
@@ -70,14 +70,14 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
         if at_once:
             cast_at_once(block, DTYPES[layout.precision], norms=cast_norms)
         if layout.recompute:
-            block.forward = functools.partial(_recomputed, block.forward)
+            block.forward = functools.partial(_recompute, block.forward)
     if layout.compile:
         parallel.compiler = Compiler(compiler.BACKEND)
         compile_blocks(blocks, parallel.compiler)
     if shard > 1:
         parallel.factor = float(ranks.data_world)
         if ranks.device.type == "cpu":
-            gloo_takes_means()
+            check_gloo_averages()
         mesh = ranks.mesh["replicate", "shard"] if replicate > 1 else ranks.mesh["shard"]
         split_weights(objective, blocks, layout, mesh)
     return parallel
@@ -90,7 +90,7 @@ def sum_copies(parallel: Parallel, parts: list[LocalParameter], layout: Layout, 
         parallel.replicas = Replicas(parts, ranks.data_group, overlap=overlap, reduce=layout.reduce)
 
 
-def gloo_takes_means() -> None:
+def check_gloo_averages() -> None:
     """Raise if Gloo cannot average gradients, as FSDP2 needs: it could not in torch 2.7. NCCL always could."""
     try:
         torch.distributed.all_reduce(torch.zeros(1), op=torch.distributed.ReduceOp.AVG)
@@ -193,7 +193,7 @@ def _split_vocabulary(objective: nn.Module, layout: Layout, mesh: DeviceMesh) ->
     return rows
 
 
-def held_by_rank(objective: nn.Module, layout: Layout) -> int:
+def weights_of_rank(objective: nn.Module, layout: Layout) -> int:
     """Return about how many weights a rank holds: some are split over tensor ranks, all over shard ranks."""
     split: set[int] = set()
     if layout.tensor > 1:
@@ -227,7 +227,7 @@ def _split_dropout(block: Block, layout: Layout, tensor_rank: int) -> None:
             module.stream = 1 + tensor_rank if apart else 0
 
 
-def _recomputed(forward: Callable[..., Tensor], *inputs: object, **more: Any) -> Tensor:
+def _recompute(forward: Callable[..., Tensor], *inputs: object, **more: Any) -> Tensor:
     """Run a block and keep only its inputs.
 
     On a CPU dropout is a function of a key, so it repeats; on a GPU torch restores the random state.
@@ -238,7 +238,7 @@ def _recomputed(forward: Callable[..., Tensor], *inputs: object, **more: Any) ->
     return states
 
 
-def _same_start(objective: nn.Module) -> None:
+def _broadcast_weights(objective: nn.Module) -> None:
     """Broadcast the first rank's weights, in case another machine drew different random numbers."""
     for tensor in objective.state_dict(keep_vars=True).values():
         torch.distributed.broadcast(tensor.detach(), src=0)

@@ -51,7 +51,7 @@ def set_up(layout: Layout, device: torch.device) -> str:
     return _describe(layout, cuda, arch, name)
 
 
-def best_on(device: torch.device, card: Accelerator | None = None) -> str:
+def fastest_format(device: torch.device, card: Accelerator | None = None) -> str:
     """Return the 16-bit format that a GPU has units for, or fp32 if it has none (P100).
 
     `card` is the GPU of a site, if a job for it is planned. If no GPU is known, a recent one is assumed.
@@ -60,12 +60,12 @@ def best_on(device: torch.device, card: Accelerator | None = None) -> str:
     return "bf16" if card is None or card.capability >= (8, 0) else "fp16" if card.capability >= HALVES else "fp32"
 
 
-def likely(layout: Layout, device: torch.device, card: Accelerator | None = None) -> Layout:
+def expected_layout(layout: Layout, device: torch.device, card: Accelerator | None = None) -> Layout:
     """Return the layout with the precision that `auto` is expected to choose; fp32 on a CPU, if steps are not timed.
 
     `card` is the GPU of a site, if a job for it is planned.
     """
-    return layout.with_precision("fp32" if device.type != "cuda" else best_on(device, card))
+    return layout.with_precision("fp32" if device.type != "cuda" else fastest_format(device, card))
 
 
 def has_tf32(arch: tuple[int, int]) -> bool:
@@ -105,7 +105,7 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
     return f"precision: {text}"
 
 
-def keep_in_half(objective: nn.Module, layout: Layout) -> None:
+def return_half(objective: nn.Module, layout: Layout) -> None:
     """Let embeddings and norms return 16 bits too, unless `layout.exact` names them."""
     if not layout.half:
         return

@@ -16,7 +16,7 @@ from ordsmed.train.mesh import parallel
 from ordsmed.weights.transplant import Beginning
 
 
-def compared(job: Job, start: Beginning) -> dict[str, Any]:
+def compare_losses(job: Job, start: Beginning) -> dict[str, Any]:
     """Return the kinds of vocabulary pieces and both losses, for the run's status; the job is left unchanged."""
     assert start.descent is not None
     facts: dict[str, Any] = start.descent.counts()
@@ -25,7 +25,7 @@ def compared(job: Job, start: Beginning) -> dict[str, Any]:
     tensors = own_tensors(job.objective)
     kept = {name: local(tensors[name]).detach().clone() for name in start.fresh}
     with torch.no_grad():
-        _put(tensors, start.fresh)
+        _copy_tables(tensors, start.fresh)
         parallel.free_memory(job.objective)
         fresh = _loss(job)
         for name, tensor in kept.items():
@@ -40,7 +40,7 @@ def _loss(job: Job) -> float:
     return job.data.validate(job, 0).get("validation", 0.0)
 
 
-def _put(tensors: Mapping[str, Any], tables: Mapping[str, Tensor]) -> None:
+def _copy_tables(tensors: Mapping[str, Any], tables: Mapping[str, Tensor]) -> None:
     """Copy full tables into this rank's parts; padding rows at the end are not changed."""
     for name, table in tables.items():
         box = box_of(tensors[name])

@@ -33,12 +33,12 @@ from ordsmed.train import checkpoint, memory
 from ordsmed.train.init_check import check_same
 from ordsmed.train.job import Job, assemble, check_frozen, check_word_count
 from ordsmed.train.memory import RankMemory
-from ordsmed.train.mesh.parallel import held_by_rank
+from ordsmed.train.mesh.parallel import weights_of_rank
 from ordsmed.train.pace import expected_seconds
 from ordsmed.train.plan import Plan
 from ordsmed.train.pretrain.effort import Effort
 from ordsmed.train.pretrain.finish import finish
-from ordsmed.train.pretrain.initial_loss import compared
+from ordsmed.train.pretrain.initial_loss import compare_losses
 from ordsmed.train.pretrain.mixture import mixed, portion_lines
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.teaching import learn_from, teacher_of, teaching
@@ -81,7 +81,7 @@ class PretrainingPlan(Plan):
             check_data(data, self.network)
             for encoded in data.encoded:
                 encoded.check_unknown(self.max_unknown)
-            read = mixed(dataclasses.replace(data, recipe=counted(data)))
+            read = mixed(dataclasses.replace(data, recipe=with_counted_steps(data)))
             notes += portion_lines(read)
             plan = dataclasses.replace(plan.by(read.recipe), by_epochs=not all(p.steps for p in self.recipe.phase))
         if (longest := self.network.longest()) < USUAL:
@@ -218,7 +218,7 @@ class PretrainingPlan(Plan):
 
     def memory(self) -> RankMemory:
         moments = self.recipe.optimizer.moments + bool(self.recipe.average)
-        return RankMemory(4 * held_by_rank(self.objective, self.recipe.layout), moments)
+        return RankMemory(4 * weights_of_rank(self.objective, self.recipe.layout), moments)
 
     def flops(self, index: int) -> float:
         return self.by_phase[index].flops(self.recipe.phase[index].batch, self.row_length(index))
@@ -243,14 +243,14 @@ class PretrainingPlan(Plan):
             return objective
 
         job = assemble(recipe, self.ranks, data, networks, new=resume_state is None)
-        job = dataclasses.replace(job, begins_taught=bool(recipe.init) and resume_state is None)
+        job = dataclasses.replace(job, starts_trained=bool(recipe.init) and resume_state is None)
         if any(phase.model or phase.objective for phase in recipe.phase):
             job = dataclasses.replace(job, by_phase=self.by_phase)
         check_word_count(job, resume_state)
         if resume_state:
             return dataclasses.replace(job, phases_before=int(resume_state["phases"]) - len(recipe.phase))
         if start.descent:
-            return dataclasses.replace(job, began_as={"vocabulary": compared(job, start)})
+            return dataclasses.replace(job, initial_facts={"vocabulary": compare_losses(job, start)})
         if start.checkpoint:
             location, state = start.checkpoint
             if not snapshots.is_stripped(location):
@@ -267,7 +267,7 @@ class PretrainingPlan(Plan):
             encoded.check()
 
 
-def counted(data: TextData) -> Pretraining:
+def with_counted_steps(data: TextData) -> Pretraining:
     """Return the recipe with epochs replaced by steps, from the number of rows of its data."""
     recipe, phases = data.recipe, []
     for index, phase in enumerate(recipe.phase):
@@ -370,7 +370,7 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
     lines, tokenizers, stand = list[str](), list[Tokenizer](), list[Encoded]()
     files.allow_open(FILES * len(recipe.sources))
     for name in recipe.sources:
-        folder = _made(name) if make else standing(name)
+        folder = _make(name) if make else standing(name)
         encoded = Encoded(folder)
         if run.finished_by(encoded.facts, folder, "encode"):
             stand.append(encoded)
@@ -380,7 +380,7 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
         else:
             lines.append(f"data: {folder} does not exist yet; it will be made from {name}")
             encoding = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
-            tokenizers.append(_expected(encoding.tokenizer, encoding.corpus))
+            tokenizers.append(_expected_tokenizer(encoding.tokenizer, encoding.corpus))
     if len(lines) > SHOWN:
         lines = [f"data: {len(stand):,} of {len(lines):,} exist", *(line for line in lines if "does not exist" in line)]
     unread = listed(recipe.data).keys() - set(recipe.sources)
@@ -388,14 +388,14 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
     return lines, tokenizers[0], TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
 
 
-def _made(name: str) -> Path:
+def _make(name: str) -> Path:
     try:
         return run.obtain(Encoding, name)
     except run.NotMade as missing:
         return missing.folder
 
 
-def _expected(name: str, corpus: str = "") -> Tokenizer:
+def _expected_tokenizer(name: str, corpus: str = "") -> Tokenizer:
     """Return a tokenizer, or a placeholder with its sizes; `corpus` is that of the data to encode."""
     if is_tokenizer(name):
         return read_tokenizer(name)

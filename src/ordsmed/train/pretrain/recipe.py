@@ -92,7 +92,7 @@ class Pretraining(Training):
         "jobs",
     )
     HOW: ClassVar[tuple[str, ...]] = (*Training.HOW, "jobs")
-    judges_average: ClassVar[bool] = True
+    validates_average: ClassVar[bool] = True
     verb: ClassVar[str] = "pretrain"
 
     @staticmethod
