@@ -197,5 +197,5 @@ def test_callbacks_are_in_no_fingerprint_of_either_training() -> None:
 
 
 def test_the_order_of_what_is_done_after_a_step() -> None:
-    names = [act.__name__ for act in callbacks.actions_after_step([Callback()])]
+    names = [act.__name__ for act in callbacks.step_actions([Callback()])]
     assert names == ["write_metrics", "<lambda>", "apply_deadline", "validate", "save", "stop_or_replan"]

@@ -64,7 +64,7 @@ def choose_layout(plan: P) -> P:
 
 
 def _candidates(plan: P) -> Iterator[P]:
-    """Yield `plan` with every mesh and recompute setting that its layout leaves open."""
+    """Yield `plan` with every mesh and recompute setting that the recipe does not set."""
     layout, ranks = plan.recipe.layout, plan.ranks
     shards = [layout.shard]
     if ranks.world > 1 and (layout.replicate, layout.shard, layout.tensor) == (0, 1, 1):
@@ -109,7 +109,7 @@ def largest_micro_batches(plan: Plan) -> tuple[Layout, float]:
 
 
 def divisors(number: int) -> list[int]:
-    """Return divisors of `number` to try as micro-batches; each is at least twice the one before."""
+    """Return divisors of `number` to try as micro-batch sizes, each at least twice the one before."""
     kept = [1]
     for n in [n for n in range(2, number + 1) if number % n == 0]:
         if n >= 2 * kept[-1] or n == number:
@@ -128,7 +128,7 @@ def _build(plan: Plan) -> Job | None:
 
 
 def _step_seconds(job: Job | None, index: int, micro: int, speed: float, ranks: Ranks) -> float:
-    """Return the seconds of a step: its first micro-batch with the update, and the others without it."""
+    """Return the seconds of a step with several micro-batches, of which only the first includes the update."""
     assert job
     alone, times = micro / speed, job.phases[index].batch // (micro * ranks.data_world)
     if times == 1 or ranks.device.type == "cpu":  # on a CPU layouts are not compared
@@ -152,7 +152,7 @@ def _has_memory(times: float, ranks: Ranks) -> bool:
 
 
 def _time_micro_batch(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int = 1) -> float:
-    """Return the rows a second of the slowest rank, or 0 if a rank does not have enough memory."""
+    """Return the rows per second of the slowest rank, or 0 if a rank runs out of memory."""
     global _trials
     _trials += 1
     speed = 0.0
@@ -173,7 +173,7 @@ def _time_micro_batch(job: Job | None, index: int, micro: int, ranks: Ranks, *, 
 
 
 def _check_all_out_of_memory(ranks: Ranks, stage: str, patience: float) -> None:
-    """Return if all ranks ran out of memory. Raise a `RunError` if some did not: they wait in a collective."""
+    """Raise a `RunError` unless all ranks ran out of memory: the others would wait in a collective."""
     ranks.store.set(f"full/{_trials}/{ranks.rank}", "")
     everybody = [f"full/{_trials}/{rank}" for rank in range(ranks.world)]
     until = time.monotonic() + min(WAIT, patience / 2)
@@ -203,7 +203,7 @@ def free_memory(ranks: Ranks) -> None:
 
 
 def speed_of(job: Job, index: int, steps: int = 2, *, times: int = 1) -> float:
-    """Return the rows a second of this rank, by the fastest step after the first; 0 if GPU memory is nearly full."""
+    """Return the rows per second of this rank in its fastest step after the first; 0 if GPU memory is nearly full."""
     spent = [seconds for seconds, _ in itertools.islice(timed_steps(job, index, times=times), steps)]
     if job.ranks.device.type == "cuda":
         total = torch.cuda.get_device_properties(job.ranks.device).total_memory
@@ -229,6 +229,6 @@ def timed_steps(job: Job, index: int, *, times: int = 1) -> Iterator[tuple[float
 
 
 def _has_cpu_memory() -> bool:
-    """Return whether less than `ROOM` of the machine's memory is in use: Linux kills a process instead of failing."""
+    """Return whether less than `MEMORY_SHARE` of memory is in use, because Linux kills a process without an error."""
     table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
     return int(table["MemAvailable"].split()[0]) > (1 - MEMORY_SHARE) * int(table["MemTotal"].split()[0])

@@ -35,13 +35,13 @@ class Tail:
             raise ValueError(f"every: found {self.every}; wanted 1 or more steps")
 
     def before(self, step: int, steps: int) -> int | None:
-        """Return how many steps were averaged before `step` (1 is the first), or None if `step` is not averaged."""
+        """Return how many of the averaged steps come before `step` (from 1), or None if `step` is not averaged."""
         left, all_left = steps - step, max(0, round(self.last * steps) - 1)
         return None if left > all_left or left % self.every else all_left // self.every - left // self.every
 
 
 def decay_at(average: float | Tail, step: int, steps: int) -> float | None:
-    """Return the share that the old average keeps when the weights of `step` are added; None: they are not added."""
+    """Return the decay with which the weights of `step` enter the average; None: they do not enter it."""
     if isinstance(average, Tail):
         before = average.before(step, steps)
         return None if before is None else before / (before + 1)
@@ -49,9 +49,9 @@ def decay_at(average: float | Tail, step: int, steps: int) -> float | None:
 
 
 def update(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter], decay: float | None) -> None:
-    """Update the averages after an optimizer step: average = memory * average + (1 - memory) * weights.
+    """Update the averages after an optimizer step: average = decay * average + (1 - decay) * weights.
 
-    The first call starts the average with the current weights. Nothing happens if `memory` is None.
+    The first call copies the weights. Nothing happens if `decay` is None.
     """
     if decay is None:
         return

@@ -30,7 +30,7 @@ from ordsmed.train.watch import Watch
 
 
 class Replanned(Exception):
-    """Leave the loop because the deadline needs other numbers of steps from this step on."""
+    """The loop ends because the deadline changes the numbers of steps after this step."""
 
     def __init__(self, step: int, plan: list[list[float]]) -> None:
         self.step, self.plan = step, plan
@@ -39,7 +39,7 @@ class Replanned(Exception):
 
 @dataclass
 class LoopState:
-    """State of the loop after a step. The actions run in order, and later ones read the fields set by earlier ones."""
+    """The state of the loop after a step. Actions run in order; later ones read what earlier ones set."""
 
     job: Job
     """recipe, networks (`job.objective`), optimizer and processes (`job.ranks`)"""
@@ -183,7 +183,7 @@ def _check_call(function: Callable[..., object], hook: str, name: str) -> None:
 
 
 def write_metrics(state: LoopState) -> None:
-    """Every `log` steps, write the metrics of the steps since then and print one line."""
+    """Write metrics and print one line, every `log` steps."""
     step = state.step
     if not (step % state.job.recipe.log == 0 or state.last or state.ends):
         return
@@ -198,14 +198,13 @@ def write_metrics(state: LoopState) -> None:
 
 
 def apply_deadline(state: LoopState) -> None:
-    """Let the deadline change the numbers of steps if the run would not end in time."""
     deadline = None if state.last else state.job.state.deadline
     if deadline:
         state.plan = deadline.replan(state.job, state.step, time.perf_counter() - state.began)
 
 
 def validate(state: LoopState) -> None:
-    """Validate if the recipe says so for this step, and stop early if `patience` is used up."""
+    """Validate if the recipe says so, and stop early if `patience` is used up."""
     job, step = state.job, state.step
     if not (job.recipe.validates(step) or state.last):
         return
@@ -219,7 +218,7 @@ def validate(state: LoopState) -> None:
 
 
 def validate_beginning(job: Job, folder: Path, meters: Meters) -> None:
-    """Validate before the first step if the weights were trained before, as a baseline for later validations."""
+    """Validate weights that were trained before, as a baseline for later validations."""
     if not job.starts_trained or job.state.validations:  # a run that is restarted or resumed has it already
         return
     job.carry(0)
@@ -229,7 +228,7 @@ def validate_beginning(job: Job, folder: Path, meters: Meters) -> None:
 
 
 def run_validation(job: Job, index: int, meters: Meters, step: int) -> str:
-    """Validate, print and record the result; return what is wrong with it, or an empty string."""
+    """Validate, print and record the scores; return why they are not usable, or an empty string."""
     scores = job.data.validate(job, index)
     if scores:
         line = {"step": step, "phase": index + 1, **scores, **_average_scores(job, index)}
@@ -255,7 +254,7 @@ def _average_scores(job: Job, index: int) -> dict[str, float]:
 
 
 def save(state: LoopState) -> None:
-    """Save a checkpoint where the recipe wants one, at the best validation so far and at the end of the run.
+    """Save a checkpoint if the recipe says so, if the validation is the best so far, or if the run ends.
 
     Weights that are not finite are never saved: such a checkpoint would replace one that can be resumed.
     """
@@ -283,6 +282,6 @@ def stop_or_replan(state: LoopState) -> None:
         raise Replanned(state.step, state.plan)
 
 
-def actions_after_step(callbacks: Sequence[Callback]) -> tuple[Callable[[LoopState], None], ...]:
+def step_actions(callbacks: Sequence[Callback]) -> tuple[Callable[[LoopState], None], ...]:
     more = [lambda state: call(callbacks, "after_step", state)] if callbacks else []
     return (write_metrics, *more, apply_deadline, validate, save, stop_or_replan)

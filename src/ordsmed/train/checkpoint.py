@@ -57,7 +57,7 @@ MAX_PAUSE = 0.5  # longest pause in seconds between two checks for complete part
 
 @dataclass(frozen=True)
 class TensorPiece:
-    """The part of a checkpoint's tensor that this rank holds, and its position in the full tensor."""
+    """The part of a tensor that this rank holds, and its position in the full tensor."""
 
     name: str
     tensor: Tensor
@@ -65,27 +65,24 @@ class TensorPiece:
     split: frozenset[str] = frozenset()  # mesh dimensions over which it is split
 
     def share(self, number: int, writers: int, ranks: Ranks) -> tuple[frozenset[str], int, int]:
-        """Return what determines the rank that writes this tensor; `number` is the tensor's index in the checkpoint.
+        """Return what decides which rank writes this tensor; `number` is its index in the checkpoint.
 
-        Returns:
-            The mesh dimensions that split the tensor.
-            The number of copies of the tensor that take turns as the writer; 1 for a scalar, so that all scalars are
-            in one file, because every rank reads them.
-            The number of the copy, among these, that writes this tensor.
+        These are the mesh dimensions that split the tensor, the number of its copies that write in turn, and the number
+        of the copy that writes this one. Scalars are written by one copy, into one file, because every rank reads them.
         """
         sharing = min(_copies(self.split, ranks)[0], writers) if self.box.shape else 1
         return self.split, sharing, number % sharing
 
 
 def _is_written(share: tuple[frozenset[str], int, int], ranks: Ranks) -> bool:
-    """Return whether this rank writes a tensor with this `share`. Writers are spread over the copies, so over nodes."""
+    """Return whether this rank writes a tensor with this `share`; writers are spread over copies, and so over nodes."""
     split, sharing, writer = share
     copies, copy = _copies(split, ranks)
     return copy == writer * (copies // sharing)
 
 
 def threads_kept(folder: Path) -> int | None:
-    """Return the thread count of a run's newest checkpoint, or else of its status: its exact bits depend on it."""
+    """Return the CPU threads of the newest checkpoint, or else of the run's status; exact bits depend on them."""
     for step in reversed(steps(folder / "checkpoints")):
         with contextlib.suppress(DataError, KeyError, TypeError, ValueError):
             return int(files.read_json(path_of(folder / "checkpoints", step) / "state.json")["threads"])
@@ -94,10 +91,7 @@ def threads_kept(folder: Path) -> int | None:
 
 
 class HostCopies:
-    """Copies of tensors on the CPU. Copies of GPU tensors use pinned memory, which the next checkpoint reuses.
-
-    All GPU copies run asynchronously and are waited for once.
-    """
+    """Copies of tensors in CPU memory, pinned for GPU tensors and reused by the next checkpoint."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
@@ -161,7 +155,7 @@ class CheckpointWriter:
 
     @property
     def complaint(self) -> list[str] | None:
-        """Return why this rank could not write its part, as place, found, wanted, remedy; None if it could."""
+        """Why this rank could not write its part, as place, found, wanted, remedy; None if it could."""
         error = self.error
         return [error.place, error.found, error.wanted, error.remedy] if error else None
 
@@ -174,7 +168,7 @@ class CheckpointWriter:
         rows: dict[str, int],
         **facts: object,
     ) -> None:
-        """Copy the tensors that this rank writes, then write them in the background, or wait if `background` is off."""
+        """Copy the tensors that this rank writes, then write them in the background or at once."""
         self.error = None
         self.cancelled.clear()
         self.written.clear()
@@ -205,7 +199,6 @@ class CheckpointWriter:
         return self.complaint
 
     def reset(self) -> None:
-        """Reset the writer after its last checkpoint is complete or its failure is reported."""
         self.thread = self.error = None
 
     def _writes(self, rank: int, shares: Collection[tuple[frozenset[str], int, int]]) -> bool:
@@ -280,10 +273,7 @@ class CheckpointWriter:
                     snapshots.remove(path_of(self.folder, old))
 
     def _wait_for_parts(self, path: Path, partial: Path) -> tuple[dict[str, str], dict[str, boxes.FileIndex]]:
-        """Wait for the parts of all ranks; return the checksum and the index of each file.
-
-        It lists the folder, so it never opens a file that does not exist yet.
-        """
+        """Wait for the parts of all ranks; return the checksum and the index of each file."""
         sums, index = dict[str, str](), dict[str, boxes.FileIndex]()
         wanted, pause = {f"done-{rank}.json": rank for rank in self.writing}, 0.02
         while missing := wanted.keys() - os.listdir(partial):
@@ -442,6 +432,6 @@ def _copies(split: Collection[str], ranks: Ranks) -> tuple[int, int]:
 
 
 def _share_of(tensor: Tensor, ranks: Ranks) -> Box:
-    """Return the box of this rank's carried state: ranks with different rows hold neighboring streams."""
+    """Return the box of this rank's carried state within that of all ranks."""
     size = tuple(tensor.shape)
     return Box((size[0] * ranks.data_world, *size[1:]), (size[0] * ranks.data_rank, *(0 for _ in size[1:])), size)

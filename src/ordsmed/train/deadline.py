@@ -42,7 +42,7 @@ def warn_if_short(steps: int, wanted: int) -> None:
 
 
 def scaled_warmup(warmup: float, share: float) -> float:
-    """Return the warm-up for `share` of the steps: a number of steps is scaled, to 1 at least; a share stays."""
+    """Return the warm-up for `share` of the steps. A warm-up in steps is scaled; a share is not."""
     return warmup if warmup < 1 else float(max(1, int(warmup * share)))
 
 
@@ -110,7 +110,7 @@ class Deadline:
         return new_plan
 
     def _plan(self, job: Job, step: int, pace: float) -> Table | None:
-        """On the first rank: return a new plan or None, and record a new plan before the next step is trained."""
+        """Return a new plan or None, and record a new one before the next step. Called on the first rank only."""
         index, inner = locate(job.phases, step)
         if not inner:
             return None  # between phases
@@ -131,7 +131,7 @@ class Deadline:
         return now
 
     def _print(self, step: int, before: Table, now: Table, reason: str) -> None:
-        """Print a change of plan if it is large compared to the last printed plan; otherwise only log it."""
+        """Print a change of plan if it is large; otherwise only log it."""
         self.printed = self.printed or before
         was, steps = (sum(row[0] for row in plan) for plan in (self.printed, now))
         if abs(steps - was) > PRINTED * was:
@@ -175,7 +175,7 @@ class Deadline:
 
 
 def _is_time_to_check(inner: int, step: int, steps: int) -> bool:
-    """Return whether to check the plan: after the 4th, 8th, 16th ... step of a phase, and each eighth of the run."""
+    """Return whether to check the plan: after step 4, 8, 16 ... of a phase, and after each eighth of the run."""
     return (inner >= FIRST and inner & (inner - 1) == 0) or (step >= FIRST and step % max(1, steps // PARTS) == 0)
 
 

@@ -36,8 +36,6 @@ TRIAL_SECONDS = 0.5  # seconds that the timed steps of a phase take, within the 
 
 
 class TooShort(RecipeError):
-    """A deadline leaves too little time for training."""
-
     seconds: float = 0.0
     """a deadline that would be long enough"""
 
@@ -107,9 +105,9 @@ def _shortened(phase: Phase, share: float) -> Phase:
 
 
 def _time_steps(job: Job, index: int, scratch: Path) -> float:
-    """Return the median seconds of a warm step of this phase, on networks that are discarded afterwards.
+    """Return the median seconds of a step of a phase after the first ones, on networks that are discarded.
 
-    If the batch size grows, the steps have the full batch. All ranks take the same number of steps.
+    Steps have the full batch even if the batch size grows. All ranks take the same number of steps.
     """
     share, phase = job.share(index), job.phases[index]
     if phase.batch_ramp:

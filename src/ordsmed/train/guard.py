@@ -51,8 +51,6 @@ class Guard:
 
 
 class LossHistory:
-    """The most recent losses, with which a new one is compared to detect a jump."""
-
     def __init__(self, guard: Guard, losses: Iterable[float] = ()) -> None:
         self.guard, self.losses = guard, deque(losses, maxlen=guard.window)
 
@@ -69,7 +67,7 @@ class LossHistory:
 
 
 def count_skipped(stretches: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of skipped steps; the stretches may overlap."""
+    """Return the number of skipped steps; ranges may overlap."""
     count = reached = 0
     for first, last in sorted((stretch["first"], stretch["last"]) for stretch in stretches):
         count += max(0, last - max(first - 1, reached))
@@ -78,7 +76,7 @@ def count_skipped(stretches: Iterable[Mapping[str, Any]]) -> int:
 
 
 def remedy(folder: Path, verb: str, guard: Guard, last_step: int | None) -> str:
-    """Return the advice for a failed run; `stands` is the step of its last checkpoint, None if there is none."""
+    """Return the advice for a failed run; `last_step` is the step of its last checkpoint."""
     kept = "no checkpoint is complete" if last_step is None else f"the last complete one is of step {last_step}"
     if guard.action == "rewind":
         return f"{kept}; {REMEDY}"

@@ -45,8 +45,6 @@ from ordsmed.weights import weights
 
 
 class TrainingData(Protocol):
-    """The data that a job trains on and is validated with."""
-
     tokenizer: Tokenizer
 
     def rows(self, index: int, before: int) -> Rows:
@@ -73,7 +71,7 @@ class TrainingData(Protocol):
 
 @dataclass
 class Vote:
-    """Whether the run should stop. Ranks receive a signal at different moments and must stop after the same step."""
+    """Whether to stop the run. Ranks receive signals at different times and must stop after the same step."""
 
     mine: int = 0  # the signal that this rank received
     heard: bool | None = None  # whether any rank did; None: there is one rank
@@ -87,8 +85,6 @@ class Vote:
 
 
 class Replanner(Protocol):
-    """Changes the plan of a run so that it ends in time."""
-
     plans: list[dict[str, Any]]  # changes of plan: after which step, old plan, new plan
 
     def replan(self, job: Job, step: int, seconds: float) -> list[list[float]] | None:
@@ -146,7 +142,7 @@ class Job:
         return objective.flops(self.phases[index].batch, self.data.row_length(index))
 
     def begin_phase(self, index: int, *, new: bool = False) -> None:
-        """Apply the settings of a phase to the networks; `new`: the phase is at its first step."""
+        """Apply the settings of a phase to the networks. `new`: the phase is at its first step."""
         index = min(index, len(self.phases) - 1)
         if self.by_phase:
             self.objective.take_settings(self.by_phase[index])
@@ -172,7 +168,7 @@ class Job:
         return [part for part in self.parts if not self.phases[index].freezes(part.name)]
 
     def see(self, words: int | None) -> None:
-        """Add the words of a finished step to the run's count; None: they cannot be counted."""
+        """Add the words of a finished step to the count of words; None: unknown."""
         state = self.state
         before, state.words = state.words, None if None in (words, state.words) else (state.words or 0) + (words or 0)
         state.reached = passed(self.recipe.revision_words, before, state.words)
@@ -194,7 +190,7 @@ class Job:
         return self.recipe.is_enough([line for line in self.state.validations if line["step"] > since])
 
     def skip_steps(self, folder: Path, first: int, last: int, reason: str) -> None:
-        """Mark steps `first` to `last` as skipped, and record this in the run's status."""
+        """Mark steps `first` to `last` as skipped, also in the run's status."""
         if len(self.state.left_out) >= self.recipe.trouble.most:
             problem = f"{reason}; steps were skipped {many(len(self.state.left_out), 'time')} before"
             wanted = f"at most {self.recipe.trouble.most} (trouble.most)"
@@ -255,7 +251,7 @@ def check_frozen(phases: Sequence[Phase], names: Sequence[str]) -> None:
 
 
 def _choose_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:
-    """Switch on the kernels that the layout allows, and return a line that describes them; empty: torch's."""
+    """Switch on the kernels that the layout allows, and describe them in a line; empty: torch's kernels."""
     products_used = products.begin(layout.kernels)
     dtype = precision.DTYPES.get(layout.precision, torch.float32)
     shapes = shapes_of(objective, dtype, layout.exact if layout.half else ())
@@ -283,18 +279,9 @@ def assemble(
     grouped = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
     _without_compiler()
     optimizer = recipe.optimizer.build(grouped)
+    scaler, state = Scaler.of(recipe.layout), RunState(LossHistory(recipe.trouble))
     job = Job(
-        recipe,
-        ranks,
-        data,
-        objective,
-        optimizer,
-        spread,
-        Scaler.of(recipe.layout),
-        note,
-        RunState(LossHistory(recipe.trouble)),
-        began_with=began_with,
-        kernels=kernels,
+        recipe, ranks, data, objective, optimizer, spread, scaler, note, state, began_with=began_with, kernels=kernels
     )
     check_decay(job)
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
@@ -302,7 +289,7 @@ def assemble(
 
 
 def _without_compiler() -> None:
-    """Let optimizers skip importing torch's compiler, which takes 1 to 2 s and 100 MB and is not used by them."""
+    """Let optimizers skip the import of torch's compiler, which takes 1 to 2 s and 100 MB."""
     plain = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
     if plain and "torch._dynamo" not in sys.modules:
         plain.__dynamo_disable = plain  # torch looks here for the function to call instead

@@ -7,6 +7,7 @@ is the step: forward, backward, sum of gradients over ranks, clipping, optimizer
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import signal
@@ -34,7 +35,7 @@ from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.dropout import begin_micro_batch
 from ordsmed.nn.shards import LocalParameter, total_norm
 from ordsmed.train import average
-from ordsmed.train.callbacks import Callback, LoopState, actions_after_step, call, validate_beginning
+from ordsmed.train.callbacks import Callback, LoopState, step_actions, call, validate_beginning
 from ordsmed.train.job import Job, Vote
 from ordsmed.train.mesh.precision import autocast
 from ordsmed.train.meters import Meters
@@ -49,7 +50,7 @@ class RowsMissing(Exception):
 
 
 class MicroBatchOutOfMemory(Exception):
-    """The only process ran out of memory in a micro-batch; the run may continue with smaller ones."""
+    """A single process ran out of memory; the run may continue with smaller micro-batches."""
 
     def __init__(self, step: int, micros: tuple[int, ...]) -> None:
         self.step, self.micros = step, micros
@@ -69,14 +70,8 @@ def train(
     """Train from step `start` of the run to its end, and return the last step."""
     step, steps, recipe = start, total(job.phases), job.recipe
     callbacks = [callback for callback in callbacks if job.ranks.first or callback.every_rank]
-    meters = Meters(
-        folder,
-        peak,
-        start,
-        job.ranks,
-        summed=recipe.trouble.watches,
-        tell=lambda lines: call(callbacks, "metrics", lines),
-    )
+    tell = functools.partial(call, callbacks, "metrics")
+    meters = Meters(folder, peak, start, job.ranks, summed=recipe.trouble.watches, tell=tell)
     watch = watch or Watch(job.ranks, recipe.layout.patience)
     job.state.tell = lambda stage: watch.at(watch.step, stage)
     job.state.validations = first_alone(job.ranks, meters.validations)
@@ -87,9 +82,7 @@ def train(
             stack.callback(call, [callback], "end")
         signal_of = stack.enter_context(catch_stop_signals())
         progress = stack.enter_context(Progress(recipe.verb, steps, "steps", done=start, every=30))
-        loop = RunLoop(
-            job, folder, steps, meters, progress, watch, signal_of, saving, actions_after_step(callbacks), stop_at
-        )
+        loop = RunLoop(job, folder, steps, meters, progress, watch, signal_of, saving, step_actions(callbacks), stop_at)
         if saving and not start:
             validate_beginning(job, folder, meters)
         for index in range(locate(job.phases, start)[0], len(job.phases)):
@@ -127,7 +120,7 @@ class RunLoop:
         return step, over
 
     def _run_steps(self, index: int, first: int, until: int, step: int) -> tuple[int, bool]:
-        """Train steps `first` to `until` of phase `index`; return the last step, and whether the run is over."""
+        """Train steps `first` to `until` of phase `index`; return the last step of the run, and whether it is over."""
         job = self.job
         phase, share, rows = job.phases[index], job.share(index), job.rows(index)
         length, words_of = job.data.row_length(index), WordsSeen.of(rows)
@@ -190,20 +183,8 @@ class RunLoop:
         """Run the actions that follow a step, such as validating and saving; return whether the run is over."""
         last, stop = step == self.steps, self.job.state.vote.result(self.signal())
         ends = bool(stop) or step == self.stop_at
-        state = LoopState(
-            self.job,
-            self.folder,
-            step,
-            index,
-            began,
-            last,
-            stop,
-            ends,
-            self.meters,
-            self.progress,
-            self.watch,
-            self.saving,
-        )
+        outputs = self.meters, self.progress, self.watch, self.saving
+        state = LoopState(self.job, self.folder, step, index, began, last, stop, ends, *outputs)
         for action in self.actions:
             action(state)
         return state.last
@@ -294,9 +275,9 @@ def train_step(
 
 
 def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
-    """Return the predictions of the full step over all ranks, by term; 1 instead of 0, so that the gradient is 0.
+    """Return the number of predictions of the whole step over all ranks, by term; at least 1.
 
-    The same collective shares whether any rank was asked to stop and whether its rows are incomplete.
+    The same collective tells all ranks whether one was asked to stop and whether its rows are incomplete.
     """
     counts = [job.objective.count(batch) for batch in batches]
     for count in counts:
@@ -335,7 +316,7 @@ def drop_frozen(job: Job, index: int) -> list[LocalParameter]:
 
 
 def find_trouble(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
-    """Return what is wrong with a step if the recipe checks every step; `seen` is then summed over all ranks."""
+    """Return why a step must not be learned from, if the recipe checks every step. `seen` is then summed over ranks."""
     if not job.recipe.trouble.watches:
         return ""
     seen.update(zip(seen, job.ranks.total(torch.stack(list(seen.values()))), strict=True))
@@ -371,7 +352,7 @@ def set_rates(job: Job, rate: float, index: int, inner: int) -> None:
 
 
 def reset_carried_states(objective: Objective) -> None:
-    """Reset the carried states after a skipped step: they may be what was wrong with it."""
+    """Set states carried between steps to zero, because they may have caused a bad step."""
     for carried in objective.state.values():
         carried.zero_()
 

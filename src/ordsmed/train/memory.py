@@ -114,8 +114,4 @@ def _copies(recipe: Training) -> int:
 
 
 def _there(available: int, *, here: bool) -> str:
-    return (
-        f"less than the {size(available)} of this machine"
-        if here
-        else f"less than {size(available)}, the limit of any machine"
-    )
+    return f"less than the {size(available)} of this machine" if here else f"at most {size(available)}"

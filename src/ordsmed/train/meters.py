@@ -21,9 +21,9 @@ from ordsmed.base.say import say
 
 
 class Meters:
-    """Collects steps, copies their losses from the device together, and writes them; raises `Trouble` if not finite.
+    """Collects the measurements of steps and writes them. Losses stay on the device until they are written.
 
-    Losses are summed over ranks when they are written, unless they already are (`summed`). Only the first rank writes.
+    They are then summed over ranks, unless they already are (`summed`). Only the first rank writes.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ def expected_seconds(plan: Plan) -> float:
 
 
 def flops_per_second(plan: Plan) -> float:
-    """Return the speed of all processes of a training: as measured here before, else a share of the peak."""
+    """Return the speed of all processes, measured by an earlier run here, or else a share of the peak."""
     if known := kept_figure(_key(plan)):
         return known
     device = plan.ranks.device
@@ -43,7 +43,7 @@ def _key(plan: Plan) -> str:
 
 
 class SpeedMeter(Callback):
-    """Times the first steps, stores their speed for the next start and prints it if the estimate was wrong."""
+    """Measures the speed of the first steps for later estimates, and reports a wrong estimate."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.steps, self.seconds, self.flops = plan, 0, 0.0, 0.0

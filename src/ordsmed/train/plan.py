@@ -34,8 +34,6 @@ from ordsmed.train.training import Training, named
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(abc.ABC):
-    """A plan of a training; pretraining and fine-tuning derive from it."""
-
     recipe: Training  # with settings from network and data, as far as they are known
     ranks: Ranks  # one of its processes, and their mesh
     folder: Path | None = None  # the folder of the run, which may not exist
@@ -79,7 +77,7 @@ class Plan(abc.ABC):
         return ()
 
     def missing(self) -> list[tuple[str, str]]:
-        """Return the verb and the name of all inputs that must still be made."""
+        """Return the verb and the name of each input that must still be made."""
         return []
 
     @abc.abstractmethod

@@ -43,7 +43,7 @@ def with_fastest_precision(plan: P) -> P:
 
 
 def fastest_precision(kind: type[Plan], recipe: Training, processes: int) -> str:
-    """Return the precision for several runs of a recipe that train side by side, as one process would choose it."""
+    """Return one precision for `processes` runs that train side by side."""
     layout = dataclasses.replace(recipe.layout, replicate=0, shard=1, tensor=1)
     before, ranks = torch.get_num_threads(), planned(layout, 1)
     torch.set_num_threads(threads_of(layout.threads or None, local_world=max(1, processes)))
@@ -55,7 +55,7 @@ def fastest_precision(kind: type[Plan], recipe: Training, processes: int) -> str
 
 
 def expected_precision(plan: Plan) -> str:
-    """Return the precision that `auto` is likely to choose, by earlier measurements; without any, fp32 on a CPU."""
+    """Return the precision that `auto` is likely to choose, by earlier measurements."""
     layout, device = plan.recipe.layout, plan.ranks.device
     if layout.precision == "auto" and not layout.fp8 and device.type == "cpu" and plan.network is not None:
         layout = layout.with_precision("bf16" if kept_figure(_key(plan)) >= GAIN else "fp32")
@@ -63,7 +63,7 @@ def expected_precision(plan: Plan) -> str:
 
 
 def _choose(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
-    """Return the fastest precision on this device and log the reason. `make` builds the plan if steps must be timed."""
+    """Return the fastest precision on this device. `make` builds the plan if steps must be timed."""
     if layout.fp8:
         chosen, reason = "bf16", "needed by layout.fp8"
     elif ranks.device.type == "cuda":
@@ -76,7 +76,7 @@ def _choose(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
 
 
 def _measure(ranks: Ranks, make: Callable[[], Plan]) -> tuple[str, str]:
-    """Return fp32 or bf16 for a CPU, and the reason. If products are not faster in bf16, no steps are timed."""
+    """Return fp32 or bf16 for a CPU, and the reason. Steps are timed only if products are faster in bf16."""
     products = first_alone(ranks, lambda: measured_peak(ranks.device, "bf16") / measured_peak(ranks.device, "fp32"))
     reason = f"products in bf16 are {products:.2f} times as fast as in fp32"
     if products < GAIN:

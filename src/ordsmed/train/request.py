@@ -27,8 +27,6 @@ BEGAN = "ORDSMED_BEGAN"  # when the training command started, by `time.time`: a 
 
 
 class SessionOptions(TypedDict, total=False):
-    """Options of starting a training, in addition to its recipe."""
-
     deadline: float | None  # seconds
     anew: bool  # set the present run aside
     yes: bool  # train even if the passes over the text or the time are absurd
@@ -100,10 +98,9 @@ def session_request(
 def read(
     kind: type[T], name: str, overrides: Sequence[str] = (), *, site: str = "", layout: str = "", file: str = RECIPE
 ) -> T:
-    """Return the recipe of a training by a recipe's name, a file or a run's folder, changed by overrides and flags.
+    """Return the recipe with this name, file or run folder, changed by overrides and flags.
 
-    `file` is the recipe's file name in a folder. For a run, only settings that do not change what is learned may
-    change.
+    `file` is the recipe's file name in a folder. A run accepts only changes that do not affect what is learned.
     """
     stands = kind_of_folder(name).made
     table, location = (_recorded(kind, name, file), f"{name}/{file}") if stands else (table_of(kind, name), name)
@@ -137,14 +134,14 @@ def _recorded(kind: type[Training], name: str, file: str) -> settings.Table:
 
 
 def _layout_overrides(overrides: Sequence[str], layout: str, site: str) -> set[str]:
-    """Return the layout settings that are set explicitly, instead of kept from the run."""
+    """Return the layout settings that the command sets."""
     words = {word.partition("=")[0].split(".")[1] for word in overrides if word.startswith("layout.")}
     mesh = {"replicate", "shard", "tensor"} if layout not in ("", "auto") else set()
     return words | mesh | (set(site_layout(site)) if site else set())
 
 
 def _last_process_count(recipe: Training, folder: Path | None, changes: set[str]) -> int:
-    """Return the number of processes that the run last used, or else that its layout is for."""
+    """Return the number of processes that the run last used, or else that its layout needs."""
     before = Run(folder).status.get("layouts", []) if folder else []
     last: int = before[-1]["processes"] if before and not changes & {"replicate", "shard", "tensor"} else 0
     return last if last and last % recipe.layout.meant() == 0 else recipe.layout.meant()

@@ -41,7 +41,7 @@ def _check_learned(job: Job, folder: Path) -> None:
 def leave_weights(job: Job, out: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Write weights with their settings and tokenizer to `out`.
 
-    Files with the right content are not written again, because other programs compare their modification times.
+    Unchanged files are not written again, because other programs compare their modification times.
     """
     out.mkdir(exist_ok=True)
     if not _holds(out / "model.safetensors", tensors):

@@ -31,7 +31,7 @@ P = TypeVar("P", bound=Plan)
 
 
 def is_resumed(plan: Plan, request: Request) -> bool:
-    """Return whether to resume the run in the folder; raise if another run with checkpoints is there."""
+    """Return whether to resume the run in the folder; raise if it is a run of another recipe."""
     folder = request.folder
     status = Run(folder).status
     if not status:
@@ -62,7 +62,7 @@ def misfit(request: Request) -> RecipeError:
 
 
 def _remove(folder: Path) -> None:
-    """Delete the folder of a run without a checkpoint, except for its examples, which the next run may read."""
+    """Delete the folder of a run without a checkpoint, but keep its examples for the next run."""
     if run.only_checks():
         return
     folder = files.named(folder)
@@ -75,8 +75,8 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(aside)
 
 
-def with_recorded_recipe(plan: P, request: Request) -> P:
-    """Return the plan by the recorded recipe of the run that is resumed, in today's layout."""
+def recorded_plan(plan: P, request: Request) -> P:
+    """Return the plan with the recipe that the run has recorded, and the present layout."""
     folder, recipe = request.folder, plan.recipe
     if request.deadline:
         say(f"{folder}: --deadline is ignored: a resumed run keeps its first deadline")
@@ -92,7 +92,7 @@ def with_recorded_recipe(plan: P, request: Request) -> P:
 
 
 def restart_deadline(folder: Path, request: Request) -> None:
-    """Restart the deadline of a run without a checkpoint: none of its training was saved."""
+    """Restart the deadline if nothing of the run was saved yet."""
     if not checkpoint.steps(folder / "checkpoints"):
         Run(folder).set(began=request.began)
 
@@ -140,7 +140,7 @@ def _validations(folder: Path, step: int) -> list[dict[str, Any]]:
 
 
 def restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) -> int:
-    """Restore a checkpoint into the job, and return its step; `over`: no further step will be trained."""
+    """Restore a checkpoint into the job, and return its step. `over`: no step will follow."""
     now = exactness_facts(job)
     now["micro"] = now["micro"][: len(state.get("micro", now["micro"]))]  # an extended run has more phases
     differing = [f"{k} {state[k]}, now {v}" for k, v in now.items() if state.get(k, v) != v]

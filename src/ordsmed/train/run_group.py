@@ -43,8 +43,6 @@ UNDONE = "stopped before its end (ORDSMED_STOP_AT); run the same command to resu
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run among several; its recipe file is next to its folder."""
-
     name: str
     recipe: Training
     yes: bool = field(default=False, kw_only=True)
@@ -73,7 +71,7 @@ T = TypeVar("T", bound=Training)
 
 @dataclass(frozen=True, kw_only=True)
 class RunGroup(Generic[R]):
-    """Several runs of one recipe in one folder: how they start, share settings, train and end."""
+    """Several runs of one recipe in one folder."""
 
     folder: Path
     recipe: Training
@@ -113,7 +111,7 @@ class RunGroup(Generic[R]):
 
     @contextlib.contextmanager
     def work(self, *, anew: bool) -> Iterator[Self | None]:
-        """Lock the folder, start the group and open its log; yield the group, or None if all is done and read-only.
+        """Lock the folder, start the group and open its log; yield None if all is done and read-only.
 
         Errors are recorded in the group's status.
         """
@@ -152,7 +150,7 @@ class RunGroup(Generic[R]):
         return not (differs or anew)
 
     def begin(self, *, anew: bool) -> Self:
-        """Write the group's folder; return the group with one precision for all runs."""
+        """Write the group's folder, and return the group with the same precision in all runs."""
         run_folder = Run(self.folder)
         before = run_folder.status
         if not self.check_folder(anew=anew) and before:
@@ -237,8 +235,6 @@ def _with_precision(recipe: T, precision: str) -> T:
 
 @dataclass(frozen=True)
 class Places:
-    """The places where runs train side by side: the environment variables of each, and its number of devices."""
-
     environments: tuple[dict[str, str], ...]
     devices: int = 0
     """processes of a run, started by `--devices`; 0: it is one process"""
@@ -272,7 +268,7 @@ def side_by_side(waiting: deque[R], places: Places, stopped: Callable[[], int]) 
 
 
 def places_of(device: str, jobs: int, most: int, devices: int = 0) -> Places:
-    """Return the places: as many as `jobs`, else one for each GPU or group of `devices` GPUs, or two CPU cores."""
+    """Return places for `jobs` runs; 0: one for each GPU or group of GPUs, or for every two CPU cores."""
     per_run = devices or 1
     gpus = gpus_here() if device in ("auto", "cuda") else []
     groups = [",".join(gpus[n : n + per_run]) for n in range(0, len(gpus) - per_run + 1, per_run)]
@@ -292,7 +288,7 @@ def gpus_here() -> list[str]:
 def start(
     member: PlannedRun, environment: Mapping[str, str], threads: int, devices: int = 0
 ) -> subprocess.Popen[bytes]:
-    """Start a process that trains this run. If this process is killed, the run saves a checkpoint and stops."""
+    """Start a process that trains this run; it saves and stops if this process is killed."""
     words = [sys.executable, "-m", "ordsmed", member.recipe.verb, str(member.path)]
     words += ["--yes"] if member.yes else []
     if not member.recipe.layout.threads:
@@ -323,7 +319,7 @@ def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _was_killed(status: int) -> bool:
-    """Return whether a run or a process it started was killed, other than by a signal that asks to stop."""
+    """Return whether a run was killed, other than by a signal that asks to stop."""
     return status == Lost.status or (status < 0 and -status not in TO_STOP) or status == 128 + signal.SIGKILL
 
 

@@ -43,7 +43,7 @@ P = TypeVar("P", bound=Plan)
 
 
 def run_to_end(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
-    """Train from the last complete checkpoint or the start to the end; use smaller micro-batches if memory is short."""
+    """Train from the last complete checkpoint, or the start, to the end."""
     return retry_smaller(plan, folder, lambda fitting: _train_from_last(fitting, folder, watch))
 
 
@@ -106,7 +106,7 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
 
 
 def _record_start(folder: Path, job: Job, step: int) -> None:
-    """Write recipe, tokenizer and facts of the data to the run's folder before it trains, and update its status."""
+    """Write recipe, tokenizer and facts of the data, and update the run's status."""
     run_folder, recipe = Run(folder), job.recipe
     files.write_text(folder / "recipe.toml", settings.write(recipe))
     here = {"from": step, "processes": job.ranks.world, "mesh": list(job.ranks.shape)}

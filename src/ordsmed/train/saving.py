@@ -34,9 +34,7 @@ class Saving:
         write = functools.partial(CheckpointWriter, background=layout.background, writers=layout.writers)
         self.writer = write(self.folder, job.ranks, job.recipe.keep, token=token, revision=self._is_permanent)
         first_alone(job.ranks, lambda: snapshots.clean(self.folder))
-        self.can_write = first_alone(
-            job.ranks, lambda: bool(steps(self.folder))
-        )  # whether a checkpoint could be written
+        self.can_write = first_alone(job.ranks, lambda: bool(steps(self.folder)))
 
     def save(self, step: int, *, final: bool = False) -> None:
         """Start writing a checkpoint once the previous one is complete; wait for the run's first and last ones."""
@@ -82,7 +80,7 @@ class Saving:
         say(f"{error}; training continues, and the next checkpoint is written as usual")
 
     def finish_writing(self) -> None:
-        """Let the current checkpoint finish before anyone looks for it. With several ranks, wait for this rank only."""
+        """Let the current checkpoint finish. With several ranks, wait for this rank only."""
         if self.job.ranks.world > 1:
             self.writer.wait_for_part()
             return
@@ -106,7 +104,7 @@ class Saving:
 
 
 def facts(job: Job, step: int) -> dict[str, Any]:
-    """Return the contents of a checkpoint's state.json except the step and the checksums."""
+    """Return the contents of state.json except the step and the checksums."""
     index, inner = locate(job.phases, step)
     return {
         "phase": index + 1,
@@ -122,7 +120,7 @@ def facts(job: Job, step: int) -> dict[str, Any]:
 
 
 def exactness_facts(job: Job) -> dict[str, Any]:
-    """Return the facts that must be equal for a resumed run to continue with exactly the same bits."""
+    """Return the facts that must not change if a resumed run is to produce exactly the same bits."""
     layout, device = job.recipe.layout, job.ranks.device
     kernels = [kernel for kernel in switch.KERNELS if switch.runs(kernel, device)]
     return {

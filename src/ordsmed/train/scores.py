@@ -20,5 +20,4 @@ def read_scores(folder: Path) -> dict[str, Any]:
 
 
 def numbers(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numeric scores of a fine-tuning, without the validation loss."""
     return {name: value for name, value in facts.items() if isinstance(value, float) and name != "validation"}

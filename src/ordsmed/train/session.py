@@ -30,14 +30,7 @@ from ordsmed.train.plan import Plan
 from ordsmed.train.plan import planned as planned_for
 from ordsmed.train.precision_trial import expected_precision, with_fastest_precision
 from ordsmed.train.request import Request, SessionOptions, session_request
-from ordsmed.train.resume import (
-    is_resumed,
-    last_checkpoint,
-    misfit,
-    prepare_job,
-    restart_deadline,
-    with_recorded_recipe,
-)
+from ordsmed.train.resume import is_resumed, last_checkpoint, misfit, prepare_job, restart_deadline, recorded_plan
 from ordsmed.train.runner import retry_smaller, run_to_end
 from ordsmed.train.training import Training, named
 from ordsmed.train.watch import Watch
@@ -78,7 +71,7 @@ def dry_run(kind: type[P], request: Request) -> P:
     if not whole:
         return plan
     if resumes:
-        plan = with_recorded_recipe(plan, request)
+        plan = recorded_plan(plan, request)
     else:
         if request.auto or request.deadline:  # measure only if the command requires it
             plan = _with_fastest_layout(plan, request)
@@ -158,7 +151,7 @@ def _process(request: Request) -> Ranks:
 
 
 def _completed_plan(kind: type[P], request: Request, ranks: Ranks, *, here: bool = True) -> P:
-    """Return the plan with all its data, which are made before the processes connect: a corpus may take hours.
+    """Return the plan with all its data. They are made before processes connect, because a corpus may take hours.
 
     Errors that do not depend on the data are raised first.
     """
@@ -185,7 +178,7 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
             say(f"{folder}: is done and read-only, so nothing is changed")
             return
         if resumes:
-            plan = with_recorded_recipe(plan, request)
+            plan = recorded_plan(plan, request)
             first_alone(ranks, lambda: restart_deadline(folder, request))
         else:
             with remembered() as measured:
@@ -205,7 +198,7 @@ def _with_fastest_layout(plan: P, request: Request) -> P:
 
 
 def _with_estimate(plan: P, request: Request, *, here: bool = True) -> P:
-    """Return the plan with its expected time; with a deadline return it unchanged, and refuse nothing."""
+    """Return the plan with its expected time; raise if it is absurd, unless a deadline limits it."""
     with named(request.words[0], plan.recipes):
         return plan if request.deadline else plan.with_estimate(here=here, yes=request.yes)
 
@@ -228,7 +221,7 @@ def _record_new_run(plan: Plan, request: Request) -> Training:
 
 
 def _fit_to_deadline(plan: Plan, request: Request) -> tuple[Training, dict[str, Any]]:
-    """Return the recipe with its network and with steps that fit the deadline, and the facts for the status."""
+    """Return the recipe with its network and steps that fit the deadline, and facts for the status."""
     resolved: Training = dataclasses.replace(plan.recipe, model=plan.network)
     if not request.deadline:
         return resolved, {}

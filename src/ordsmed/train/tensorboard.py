@@ -16,8 +16,6 @@ from ordsmed.train.job import Job
 
 
 class Board(Protocol):
-    """The methods of TensorBoard's writer that are used."""
-
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
         """Write a number for a step."""
 

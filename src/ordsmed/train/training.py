@@ -152,11 +152,11 @@ class Training:
         return dataclasses.replace(self, **ALONE)
 
     def compared_by(self, facts: Mapping[str, Any]) -> dict[str, float]:
-        """Return the numbers among a finished run's facts by which trials are compared."""
+        """Return the scores among a run's facts by which trials are compared."""
         raise NotImplementedError
 
     def stamp(self) -> list[Any]:
-        """Return everything outside the recipe that the result depends on, such as data."""
+        """Return what the result depends on in addition to the recipe, such as digests of data."""
         raise NotImplementedError
 
     def learned(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Training:
         raise NotImplementedError
 
     def is_revision(self, step: int) -> bool:
-        """Return whether the weights of this step are kept permanently."""
+        """Return whether weights of this step are kept permanently."""
         raise NotImplementedError
 
     @property

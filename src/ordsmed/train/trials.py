@@ -43,8 +43,6 @@ COPIED = ("weights", "predictions")  # folders of the best trial that are copied
 
 
 class Trials(RunGroup[Trial]):
-    """The trials of one recipe; subclasses define the score that compares them."""
-
     noun = "trial"
     file = TRIALS
     remains = f"**/{WEIGHTS}"
@@ -71,10 +69,7 @@ class Trials(RunGroup[Trial]):
         devices: int = 0,
         yes: bool = False,
     ) -> Self | None:
-        """Return the trials that the arguments mean, or None if they mean a single run.
-
-        The options are those of session.run_session; `devices` is the number of processes that will be started.
-        """
+        """Return the trials that the arguments describe, or None for a single run."""
         kind = kind_of_folder(name)
         stand = kind is FolderKind.TRIALS
         if kind.made and not stand:
@@ -158,7 +153,7 @@ class Trials(RunGroup[Trial]):
         return next(iter(plans.values()))
 
     def plan_key(self, recipe: Training) -> str:
-        """Return a key; trials with equal keys can share one plan."""
+        """Return a key; trials with equal keys share one plan."""
         return repr(replace(recipe, seed=0, out=None))
 
     def check_plan(self, plan: Plan, recipe: Training) -> None:
@@ -254,7 +249,7 @@ def _without_callbacks(options: SessionOptions) -> dict[str, Any]:
 
 
 def has_only_weights(name: str, **options: Unpack[SessionOptions]) -> bool:
-    """Return whether the folder is a finished trial without checkpoints, of which only weights are left."""
+    """Return whether the folder is a finished trial whose checkpoints were deleted."""
     folder = Path(name)
     kinds = (FolderKind.PRETRAINING, FolderKind.FINETUNING)
     done = kind_of_folder(folder) in kinds and Run(folder).status.get("state") == "done"

@@ -10,7 +10,7 @@ from ordsmed.train.job import Job
 
 
 class Rewind(Exception):
-    """Return to the last checkpoint; the steps since then are skipped."""
+    """The run returns to its last checkpoint and skips the steps since then."""
 
     def __init__(self, step: int, reason: str) -> None:
         self.step, self.reason = step, reason

@@ -40,9 +40,10 @@ class Verdict:
 def verdict(
     validations: Mapping[int, float], training: Sequence[tuple[float, float]], *, kept: int = 0, comparable: bool = True
 ) -> Verdict | None:
-    """Return the verdict on the validation losses of the last phase by step, and its training losses with steps.
+    """Return the verdict on a run's last phase; None if nothing was validated.
 
-    `kept` is the step whose weights the run leaves, 0 if it is not done. Return None if nothing was validated.
+    `validations` maps steps to losses; `training` lists steps with losses. `kept` is the step whose weights are used, 0
+    if the run is not done.
     """
     if not validations:
         return None

@@ -69,7 +69,7 @@ class Watch:
         self.step, self.stage, self.since = step, stage, time.monotonic()
 
     def report_end(self, error: OrdsmedError) -> None:
-        """Report the error by which this rank ends. Mark it as an echo if the first rank reports the same error."""
+        """Tell other ranks the error by which this rank ends; mark it as an echo if the first rank has the same."""
         if self.store is None or error.echo:
             return
         with contextlib.suppress(RuntimeError):
@@ -83,9 +83,9 @@ class Watch:
                     return
 
     def explain(self, error: RuntimeError) -> OrdsmedError | None:
-        """Return the reason of a failed collective: which rank is gone, with its last report.
+        """Return the error that explains a failed collective: which rank is gone, with its last report.
 
-        Return None if the error did not come from the connection between ranks; an out-of-memory error is converted.
+        Return None if the error is not about communication; an out-of-memory error is converted.
         """
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         if not (
@@ -125,7 +125,7 @@ class Watch:
         self.store.set(f"beat/{self.ranks.rank}", json.dumps(news))
 
     def _end_if_hanging(self) -> None:
-        """End this process with an error that names the slowest rank, unless that rank is in a slow stage."""
+        """End this process with an error that names the slowest rank, unless its stage has no time limit."""
         lost, beats = self._silent_ranks(max(min(self.patience, MAX_SILENCE), 2.5 * BEAT))
         slow = lost or self._slowest_ranks(beats)
         if not lost and all(beats[rank][2] in UNLIMITED for rank in slow):

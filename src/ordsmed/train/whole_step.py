@@ -45,7 +45,7 @@ def compare_examples(job: Job, batches: Sequence[Batch], begin: Callable[[int], 
 
 
 def gather(view: Views, ranks: Ranks) -> tuple[Views, int]:
-    """Return the views of all processes with different rows, concatenated, and the number of rows before this one's."""
+    """Return the views of all data ranks, concatenated, and the number of rows before those of this rank."""
     if ranks.data_world == 1:
         return view, 0
     sizes = torch.zeros(ranks.data_world, dtype=torch.int64, device=ranks.device)

@@ -43,8 +43,6 @@ class TaskSplit:
 
 @dataclass
 class TaskData:
-    """The data that a fine-tuning trains on and is validated with."""
-
     task: TaskSettings  # settings, completed by the data
     tokenizer: Tokenizer
     packing: Packing
@@ -77,7 +75,7 @@ class TaskData:
         return self.task.rows(features, self.packing, self.batch, self.seed, index + before)
 
     def renew(self, job: Job, folder: Path, index: int, inner: int) -> int:
-        """Let the model choose its training examples; the choice is saved, and a resumed run reads it again."""
+        """Let the model choose its training examples. The choice is saved for a resumed run."""
         task, recipe, steps = self.task, job.recipe, job.phases[index].steps
         assert isinstance(recipe, Finetuning)
         if not isinstance(task, Renewing) or (every := task.renewal(recipe.epoch)) is None:
@@ -201,7 +199,7 @@ def _split(
     records: Sized,
     max_unknown: float = MOST,
 ) -> TaskSplit:
-    """Return features from the cache, or make and store them; raise first if too many tokens are unknown."""
+    """Return the features of a split, cached on disk if `cache` is set; raise if too many tokens are unknown."""
     location, features = ", ".join(task.paths(name)), reader(tokenizer, network)
     if not cache:
         fresh = task.features(records, features)

@@ -44,7 +44,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
 
 
 def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> dict[str, Any]:
-    """Return scores on the dev files and write predictions; settings fitted to these files are kept in `data.task`."""
+    """Write predictions on the dev files, and return their scores; `data.task` gets settings fitted to them."""
     alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
     answers, means = predict_all(task, dev.features, data.packing, alone)  # in full precision, as `evaluate` does
     task_before, fitted = data.task, data.task.fitted(dev.records, dev.features, answers)

@@ -53,7 +53,7 @@ class Loaded:
 
 
 def start(recipe: Finetuning, folder: Path | None = None) -> InitialModel:
-    """Return the network and tokenizer of a recipe, or of the run in `folder` if it is resumed."""
+    """Return the initial model of a recipe; for a resumed run in `folder`, with the run's tokenizer."""
     tokenizer_folder = folder / "tokenizer" if folder else None
     if tokenizer_folder and tokenizer_folder.is_dir() and recipe.examples:
         reads_init = recipe.init and not recipe.fresh  # needed only if the run has no checkpoint yet
@@ -101,7 +101,7 @@ def _pretrained(recipe: Finetuning) -> InitialModel:
 
 
 def _bidirectional(network: ModelSettings, *, shifted: bool) -> ModelSettings:
-    """Return a network for tasks: a hybrid (causal and masked) is used bidirectionally."""
+    """Return the settings of a hybrid (causal and masked) network without its causal mask."""
     return dataclasses.replace(network, causal=False) if shifted and network.capabilities.causal else network
 
 
@@ -114,7 +114,7 @@ def _adopt(task: Task, settings: TaskSettings, recipe: Finetuning, trained: Trai
 def _adopt_foreign(
     task: Task, settings: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer
 ) -> Loaded:
-    """Load weights of a Hugging Face folder, and its head if it is of the same kind; report an unreadable head."""
+    """Load weights of a Hugging Face folder, and its head if it is for the same kind of task."""
     sentence_modules.tell_left_out(folder)
     left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
     head, alone = head_of(task), recipe.fresh_head or sentence_modules.behind(folder)
@@ -134,7 +134,7 @@ def _task_of(folder: Path) -> Sequence[Any] | None:
 
 
 def _load_head(task: Task, settings: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Loaded:
-    """Load the head of `trained` if its task is of the same kind; `left` names weights that are random otherwise."""
+    """Load the head of `trained` if it is for the same kind of task. `left` names the weights not loaded so far."""
     kept = KeptHead()
     if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
         scales = (trained.learned.scale, settings.scale) if task.number and trained.objective.number else None

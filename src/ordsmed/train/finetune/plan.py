@@ -211,7 +211,7 @@ def check(recipe: Finetuning, network: ModelSettings, ranks: Ranks) -> None:
 
 
 def _start(recipe: Finetuning, folder: Path | None) -> tuple[InitialModel | None, list[str]]:
-    """Return the initial model if it exists, and lines on it; nothing is made."""
+    """Return the initial model if it exists, and lines that describe it."""
     if folder and (folder / "tokenizer").is_dir() and recipe.examples:
         return start(recipe, folder), []
     if recipe.init is not None and Origin.find(recipe.init, key="init") is None:

@@ -90,9 +90,7 @@ class Finetuning(Training):
 
     def __post_init__(self) -> None:
         if self.init is None and (self.model is None or self.tokenizer is None):
-            raise ValueError(
-                "init: missing; wanted a pretrained model, or a [model] and a tokenizer for random weights"
-            )
+            raise ValueError("init: missing; wanted a pretrained model, or [model] and a tokenizer for random weights")
         if isinstance(self.average, Tail):
             raise ValueError(
                 "average: found a table; wanted a number, because a fine-tuning uses its best checkpoint, not the last"
@@ -135,7 +133,7 @@ class Finetuning(Training):
 
     @property
     def complete(self) -> bool:
-        """Whether the recipe has every setting that a run needs, like the recipe in a run's folder."""
+        """Whether no setting is left to the network's family, as in the recipe of a run's folder."""
         return None not in (self.learning_rate, self.warmup, self.layer_decay, self.freeze, self.optimizer)
 
     def fill_defaults(self, network: ModelSettings, head: TaskSettings | None = None) -> Finetuning:
@@ -197,7 +195,7 @@ class Finetuning(Training):
         return replace(self.schedule, over=int(self.epochs * self.examples / self.batch) + 1)
 
     def _warmup_steps(self) -> float:
-        """Return the warm-up; by the rules of other programs a share is rounded to full steps."""
+        """Return the warm-up; if `epoch_steps` follows another program, a share is rounded to steps as there."""
         warmup = self.warmup or 0.0
         if self.epoch_steps == "exact" or warmup >= 1 or not self.updates:
             return warmup

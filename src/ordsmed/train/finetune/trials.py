@@ -33,12 +33,11 @@ class FinetuningTrials(Trials):
 
     @property
     def score(self) -> str:
-        """The score's name, from a finished trial if there is one, because it may depend on the labels."""
+        """The name of the score; it may depend on labels, which only a finished trial has recorded."""
         done = next((trial for trial in self.runs if trial.done), None)
         return (run.read_recipe(Finetuning, done.folder) if done else self.recipe).score
 
     def plan_key(self, recipe: Training) -> str:
-        """Return a key of the settings that decide the initial model and the data."""
         return repr([getattr(recipe, key) for key in READ])
 
     def check_plan(self, plan: Plan, recipe: Training) -> None:

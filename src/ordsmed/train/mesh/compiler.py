@@ -39,7 +39,7 @@ class Compiler:
 
 
 def compile_blocks(blocks: Sequence[nn.Module], compiler: Compiler) -> None:
-    """Compile the training pass of blocks; validation has other shapes and is not compiled."""
+    """Compile blocks for training. Validation has other shapes and is not compiled."""
     import torch._dynamo
 
     torch._dynamo.config.recompile_limit = LIMIT

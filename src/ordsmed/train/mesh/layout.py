@@ -26,7 +26,7 @@ TOKENS_HELD = {"cpu": 8_192, "cuda": 65_536}  # a micro-batch that keeps the dev
 
 @dataclass(frozen=True)
 class Layout:
-    """Settings of the machine; without dropout, results depend on them only by rounding."""
+    """How the machine runs a training. Without dropout, results depend on it only by rounding."""
 
     replicate: int = 0
     """ranks that each hold a copy of the weights (DDP); 0: all ranks that shard and tensor do not use"""
@@ -154,9 +154,7 @@ class Layout:
         if not isinstance(self.micro, tuple):
             return self.micro
         if number > len(self.micro):
-            raise RecipeError(
-                "layout.micro", f"found {many(len(self.micro), 'number')}", f"{number} or more, one a phase"
-            )
+            raise RecipeError("layout.micro", f"found {many(len(self.micro), 'number')}", f"{number} or more")
         return self.micro[number - 1]
 
     def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
@@ -205,16 +203,16 @@ class Layout:
                 raise RecipeError("layout.sequence", problem, "", "use `layout.sequence=false` or another length")
 
     def meant(self) -> int:
-        """Return the number of processes that the layout is for; multiples may be possible too."""
+        """Return the smallest number of processes that the layout needs."""
         return (self.replicate or 1) * self.shard * self.tensor
 
     def fitted(
         self, phases: Sequence[Phase], world: int, before: Sequence[Mapping[str, Any]] = (), *, asked: set[str]
     ) -> tuple[Layout, str]:
-        """Return a run's layout changed to `world` processes, and the changes as text.
+        """Return the layout changed to fit `world` processes, and the changes as text.
 
-        `before` lists the meshes that the run has used; its last mesh on as many processes is used again. Settings in
-        `asked` are not changed. If they are impossible, later checks raise.
+        `before` lists the meshes that the run has used; the last one for as many processes is used again. Settings in
+        `asked` are not changed; if they are impossible, later checks raise.
         """
         fits = self.meant() == world if self.replicate else world % self.meant() == 0
         shard, tensor = self.shard, self.tensor
@@ -276,7 +274,7 @@ def arithmetic(phase: Phase, number: int, share: Share) -> str:
 
 
 def _rows(phase: Phase) -> str:
-    """Return the rows of a step as text; for a batch that grows: first and last size, and the step of the last one."""
+    """Return the rows of a step as text; if the batch grows, its first and last size."""
     if not (ramp := phase.batch_ramp) or ramp.start == phase.batch:
         return many(phase.batch, "row")
     if not phase.steps:

@@ -35,7 +35,7 @@ from ordsmed.train.mesh.replicas import Replicas
 
 @dataclass
 class Parallel:
-    """What the training loop needs to know about a spread objective."""
+    """What the training loop needs to know about the objective's parallelism."""
 
     rows: dict[str, int] = field(default_factory=dict)  # rows without padding of padded tensors
     factor: float = 1.0  # multiplies the loss: FSDP2 averages over ranks, the loop needs sums
@@ -102,7 +102,7 @@ def check_gloo_averages() -> None:
 
 
 def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mesh: DeviceMesh) -> None:
-    """Apply FSDP2: gather each block's weights for its pass; the rest of the objective is one more unit."""
+    """Apply FSDP2 to each block, and to the rest of the objective as one more unit."""
     # under tensor parallelism a block returns a view; torch warns about in-place changes, which do not occur
     warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
@@ -194,7 +194,7 @@ def _split_vocabulary(objective: nn.Module, layout: Layout, mesh: DeviceMesh) ->
 
 
 def weights_of_rank(objective: nn.Module, layout: Layout) -> int:
-    """Return about how many weights a rank holds: some are split over tensor ranks, all over shard ranks."""
+    """Return about how many weights each rank holds."""
     split: set[int] = set()
     if layout.tensor > 1:
         for module in objective.modules():
@@ -220,7 +220,7 @@ def _padded(table: Tensor, multiple: int) -> Tensor:
 
 
 def _split_dropout(block: Block, layout: Layout, tensor_rank: int) -> None:
-    """Draw different dropout on the ranks of a tensor group where activations are split, and the same elsewhere."""
+    """Give ranks of a tensor group different dropout where activations are split, and the same elsewhere."""
     for name, module in block.named_modules():
         if isinstance(module, Dropout):
             apart = layout.sequence or block.tensor_plan.get(name) == "split"

@@ -32,7 +32,7 @@ def autocast(layout: Layout, device: torch.device) -> contextlib.AbstractContext
 
 
 def set_up(layout: Layout, device: torch.device) -> str:
-    """Raise if the device does not support the layout, and set TF32; return a line on the precision, with reasons."""
+    """Set TF32, and describe the precision in a line; raise if the device does not support it."""
     assert layout.precision != "auto", "a precision is chosen before anything is built"
     cuda = device.type == "cuda"
     arch = torch.cuda.get_device_capability(device) if cuda else (0, 0)
@@ -52,19 +52,16 @@ def set_up(layout: Layout, device: torch.device) -> str:
 
 
 def fastest_format(device: torch.device, card: Accelerator | None = None) -> str:
-    """Return the 16-bit format that a GPU has units for, or fp32 if it has none (P100).
+    """Return bf16 or fp16 if a GPU has units for it, else fp32. `card` is the GPU of a planned site.
 
-    `card` is the GPU of a site, if a job for it is planned. If no GPU is known, a recent one is assumed.
+    If no GPU is known, a recent one is assumed.
     """
     card = card or card_of(device)
     return "bf16" if card is None or card.capability >= (8, 0) else "fp16" if card.capability >= HALVES else "fp32"
 
 
 def expected_layout(layout: Layout, device: torch.device, card: Accelerator | None = None) -> Layout:
-    """Return the layout with the precision that `auto` is expected to choose; fp32 on a CPU, if steps are not timed.
-
-    `card` is the GPU of a site, if a job for it is planned.
-    """
+    """Return the layout with the precision that `auto` is expected to choose. `card` is the GPU of a planned site."""
     return layout.with_precision("fp32" if device.type != "cuda" else fastest_format(device, card))
 
 
@@ -106,7 +103,7 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
 
 
 def return_half(objective: nn.Module, layout: Layout) -> None:
-    """Let embeddings and norms return 16 bits too, unless `layout.exact` names them."""
+    """Let embeddings and norms return 16 bits, unless `layout.exact` names them."""
     if not layout.half:
         return
     dtype = DTYPES[layout.precision]
@@ -167,7 +164,7 @@ def cast_at_once(block: nn.Module, dtype: torch.dtype, *, norms: bool) -> None:
 
 @dataclass
 class Scaler:
-    """The loss scale of fp16: halved, and the step skipped, on gradient overflow; doubled after `window` good steps."""
+    """The loss scale of fp16. Overflow halves it and skips the step; `window` good steps double it."""
 
     factor: float = 1.0
     window: int = -1  # 0: the factor is fixed; -1: no scaling

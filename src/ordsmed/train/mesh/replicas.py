@@ -61,11 +61,10 @@ class Replicas:
                     part.local.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._on_gradient(bucket))
 
     def before_micro_batch(self, last: bool) -> None:
-        """Listen for complete gradients only in the last micro-batch of a step."""
         self.in_last_micro_batch = last
 
     def sum_gradients(self) -> None:
-        """Start the remaining collectives, and wait for all."""
+        """Launch the remaining buckets, and wait for all."""
         self.in_last_micro_batch = False
         for bucket in self.buckets[self.launched :]:
             bucket.launch()
@@ -74,7 +73,7 @@ class Replicas:
         self.launched = 0
 
     def _on_gradient(self, bucket: Bucket) -> None:
-        """Count a complete gradient, and start buckets in their fixed order, which is the same on every rank."""
+        """Count a complete gradient, and launch complete buckets in a fixed order, equal on every rank."""
         if not self.in_last_micro_batch:
             return
         bucket.ready += 1

@@ -42,9 +42,7 @@ class Effort:
         if self.passes > MOST_PASSES:
             problem = f"found {steps}, {_count(self.passes)} over {large(self.tokens)} tokens"
             share = PASSES / self.passes
-            fewer = (
-                f"{self._reduced_steps(share)} for {PASSES}" if share * total(self.phases) >= len(self.phases) else ""
-            )
+            fewer = f"{self._reduced(share)} for {PASSES}" if share * total(self.phases) >= len(self.phases) else ""
             yield _error("phase.steps", problem, f"at most {MOST_PASSES:,} passes", fewer)
         if self.tokens < largest:
             problem = f"found {large(self.tokens)} tokens, less than the {largest:,} of one batch"
@@ -56,8 +54,8 @@ class Effort:
             problem = f"found {steps}, about {duration(self.seconds)} on this machine"
             yield _error("phase.steps", problem, f"at most {MOST_DAYS} days", "--deadline 8h trains fewer steps")
 
-    def _reduced_steps(self, share: float) -> str:
-        """Return overrides that reduce the steps to `share`, and warm-ups in proportion."""
+    def _reduced(self, share: float) -> str:
+        """Return overrides that reduce steps and warm-ups to `share`."""
         words = []
         for number, phase in enumerate(self.phases, 1):
             key = f"phase[{number}]" if len(self.phases) > 1 else "phase"

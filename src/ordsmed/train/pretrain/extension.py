@@ -34,7 +34,7 @@ LEAST_STEPS = 10  # least steps of an extension
 
 @dataclass(frozen=True)
 class Extension:
-    """A longer plan for a run, and the facts for its status."""
+    """A longer plan for a run."""
 
     folder: Path
     before: Pretraining
@@ -124,7 +124,7 @@ def _seconds_of_a_step(recipe: Pretraining, learned: list[dict[str, Any]]) -> fl
 
 
 def _phases_until(phases: tuple[Phase, ...], step: int) -> tuple[Phase, ...]:
-    """Return the phases of a run that ended at `step`, which may be before their end."""
+    """Return the phases of a run that ended at `step`, possibly within a phase."""
     index, inner = locate(phases, step)
     if not inner:
         return phases[:index]
@@ -135,7 +135,7 @@ def _phases_until(phases: tuple[Phase, ...], step: int) -> tuple[Phase, ...]:
 
 
 def _add_phase(phases: tuple[Phase, ...], added: int, steps: int) -> tuple[tuple[Phase, ...], list[list[float]]]:
-    """Return the phases with another one, and their planned steps; `added` counts phases of earlier extensions."""
+    """Return the phases with one more, and their planned steps; `added` phases come from earlier extensions."""
     first = len(phases) - 1 - added  # the phase that is extended; its peak rate is that of all its extensions
     usual, done = phases[first], total(phases[first:])
     schedule = dataclasses.replace(usual.schedule, over=0)
@@ -148,7 +148,7 @@ def _add_phase(phases: tuple[Phase, ...], added: int, steps: int) -> tuple[tuple
 
 
 def _rate_share(schedule: Schedule, step: int, steps: int, phase: Phase) -> float:
-    """Return the share of its peak that the rate has at a step of a longer phase."""
+    """Return the learning rate at a step of a longer phase, as a share of its peak."""
     return factor(schedule, step, steps, float(warmup_steps(phase.warmup, phase.schedule.span(phase.steps))))
 
 

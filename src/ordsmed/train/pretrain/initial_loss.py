@@ -17,7 +17,7 @@ from ordsmed.weights.transplant import Beginning
 
 
 def compare_losses(job: Job, start: Beginning) -> dict[str, Any]:
-    """Return the kinds of vocabulary pieces and both losses, for the run's status; the job is left unchanged."""
+    """Return both losses and the counts of piece kinds, for the run's status. The job is not changed."""
     assert start.descent is not None
     facts: dict[str, Any] = start.descent.counts()
     if not start.fresh or not (moved := _loss(job)):

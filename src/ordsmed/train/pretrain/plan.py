@@ -102,7 +102,7 @@ class PretrainingPlan(Plan):
         return [("encode", name) for name in self.recipe.sources if not run.finished(standing(name), "encode")]
 
     def _check_network(self, *, here: bool) -> None:
-        """Raise if the network cannot learn from the data, before these are made, which may take hours."""
+        """Raise if the network cannot be trained on the data, before hours are spent on making them."""
         if not self.missing():
             return
         if named := self.recipe.tokenizer:
@@ -154,7 +154,7 @@ class PretrainingPlan(Plan):
 
     @functools.cached_property
     def teacher(self) -> Trained | None:
-        """The model to distill from; None: the recipe names none, or that of a resumed run no longer exists."""
+        """The model to distill from, or None; a resumed run may have lost its teacher."""
         return teacher_of(self.recipe, self.tokenizer, gone=self.folder is not None)
 
     def make_networks(self, network: ModelSettings) -> Objective:
@@ -268,7 +268,7 @@ class PretrainingPlan(Plan):
 
 
 def with_counted_steps(data: TextData) -> Pretraining:
-    """Return the recipe with epochs replaced by steps, from the number of rows of its data."""
+    """Return the recipe with steps in place of epochs, by the number of rows."""
     recipe, phases = data.recipe, []
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
@@ -330,7 +330,7 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
 
 
 def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objective, tokenizer: Tokenizer) -> Beginning:
-    """Load the initial weights; also return the checkpoint with their moments, if there is one."""
+    """Load the initial weights. The result also has the checkpoint with their moments, if any."""
     assert recipe.init is not None
     origin = Origin.of(recipe.init, key="init")
     if left := origin.unfinished():
@@ -355,7 +355,7 @@ def check_data(data: TextData, network: ModelSettings) -> None:
 
 
 def check_tokenizer(objective: ObjectiveSettings, tokenizer: Tokenizer) -> None:
-    """Raise if a tokenizer does not have the special tokens that rows need; one not made yet is not checked."""
+    """Raise if an existing tokenizer lacks special tokens that the objective needs."""
     if isinstance(tokenizer, Tokenizer) and hasattr(objective, "check_tokenizer"):
         objective.check_tokenizer(tokenizer)
 
@@ -366,7 +366,7 @@ def check_words(network: ModelSettings, location: object) -> None:
 
 
 def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, TextData | None]:
-    """Return lines on the data, their tokenizer (or what is known of it), and the data if all of them exist."""
+    """Return lines on the data, their tokenizer or a placeholder, and the data if all exist."""
     lines, tokenizers, stand = list[str](), list[Tokenizer](), list[Encoded]()
     files.allow_open(FILES * len(recipe.sources))
     for name in recipe.sources:
@@ -396,7 +396,7 @@ def _make(name: str) -> Path:
 
 
 def _expected_tokenizer(name: str, corpus: str = "") -> Tokenizer:
-    """Return a tokenizer, or a placeholder with its sizes; `corpus` is that of the data to encode."""
+    """Return a tokenizer, or a placeholder with its sizes if it does not exist yet."""
     if is_tokenizer(name):
         return read_tokenizer(name)
     if kind_of_folder(name).made:
@@ -410,9 +410,7 @@ def _expected_tokenizer(name: str, corpus: str = "") -> Tokenizer:
     if tokenizer is not None:
         return tokenizer
     if not hasattr(recipe.tokenizer, "size"):  # a user's tokenizer, whose size is unknown
-        raise RecipeError(
-            name, "does not exist yet, so its size is unknown", "", f"`{command('tokenizer', name)}` makes it"
-        )
+        raise RecipeError(name, "does not exist; its size is unknown", "", f"`{command('tokenizer', name)}` makes it")
     expected = SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=getattr(recipe.tokenizer, "pad", 0), mask=0)
     if hasattr(recipe.tokenizer, "learns"):
         expected.kind = recipe.tokenizer.learns

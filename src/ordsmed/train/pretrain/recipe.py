@@ -104,9 +104,7 @@ class Pretraining(Training):
         if self.model is None and self.init is None:
             raise ValueError("model: missing; wanted a [model], or `init` to start from")
         if self.init is None and self.vocabulary != "same":
-            raise ValueError(
-                f"vocabulary: found {self.vocabulary} without init; wanted `init`, a model with another one"
-            )
+            raise ValueError(f"vocabulary: found {self.vocabulary} without init; wanted `init`, a model with another")
         if not self.phase:
             raise ValueError("phase: missing; wanted one or more [[phase]]")
         super().__post_init__()
@@ -123,9 +121,7 @@ class Pretraining(Training):
                 raise ValueError(f"{name}: found {every}; wanted steps, 0 or more, or a share of all, to 1.0")
         kept = (self.revisions,) if isinstance(self.revisions, int) else self.revisions
         if kept != "powers" and any(step < 1 for step in kept):
-            raise ValueError(
-                f"revisions: found {as_toml(self.revisions)}; wanted steps from 1 on (step 0 is not stored)"
-            )
+            raise ValueError(f"revisions: found {as_toml(self.revisions)}; wanted steps from 1 on (0 is not stored)")
         if any(words < 1 for words in self.revision_words):
             raise ValueError(f"revisions_at_words: found {min(self.revision_words)}; wanted words from 1 on")
         object.__setattr__(self, "grid", check_axes(self.seeds, self.grid))
