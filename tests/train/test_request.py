@@ -41,7 +41,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_recipe_means_the_folder_it_would_make(recipe: str) -> None:
     own = requested(Pretraining, recipe, ["seed=3"], "1x2x2", "", devices=4)
-    assert (own.folder, own.stands, own.devices, own.changed) == (Path("work/pretrain/own"), False, 4, "")
+    assert (own.folder, own.is_run, own.devices, own.changed) == (Path("work/pretrain/own"), False, 4, "")
     assert (own.recipe.seed, own.recipe.layout.shard, own.recipe.layout.tensor) == (3, 2, 2)
     assert requested(Pretraining, recipe, [], "auto", "").recipe.layout == Layout(shard=2)
     assert requested(Pretraining, recipe, [], "", "").devices == 0
@@ -66,7 +66,7 @@ def test_a_run_is_shown_on_as_many_processes_as_it_lay_on(
     Run(Path("run")).set(verb="pretrain", layouts=[{"processes": count} for count in before])
     monkeypatch.setattr(request, "fit_layout", lambda recipe, folder, world, asked: (recipe, f"{folder} on {world}"))
     shown = requested(Pretraining, "run", overrides, "", "", shown=True)
-    assert (shown.stands, shown.folder, shown.devices) == (True, Path("run"), wanted)
+    assert (shown.is_run, shown.folder, shown.devices) == (True, Path("run"), wanted)
     assert shown.changed == f"run on {wanted}"
     assert requested(Pretraining, "run", overrides, "", "").changed == "run on 1", "as many as there are"
     with pytest.raises(RecipeError, match=r"run: is a run, which cannot be resumed with seed=2; a resumed run keeps"):

@@ -210,13 +210,13 @@ def test_a_rank_whose_rows_are_cut_short_stops_all(recipe: Recipe, monkeypatch: 
                 loop.total_counts(job, batches)
         else:
             assert loop.total_counts(job, batches)["mlm"] > 0
-        assert job.state.vote.heard == bool(other[0])
+        assert job.state.vote.any_rank == bool(other[0])
 
 
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_step_cut_short_on_one_rank_alone(recipe: Recipe, batches: int) -> None:
     job = job_of(recipe())
-    job.state.vote = Vote(15, short=True)
+    job.state.vote = Vote(15, rows_missing=True)
     with pytest.raises(loop.RowsMissing):
         loop.train_step(job, [job.rows(0).batch(np.arange(4))] * batches, 1e-3, 0, 0)
 

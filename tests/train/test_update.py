@@ -173,8 +173,8 @@ def test_a_clip_leaves_short_gradients_and_undoes_the_scaling() -> None:
 def test_ranks_stop_after_the_same_step() -> None:
     """Alone by what this process heard; together by what all heard, and by SIGTERM where only others did."""
     assert [Vote().result(number) for number in (0, signal.SIGINT)] == [0, signal.SIGINT]
-    assert [Vote(heard=False).result(number) for number in (0, signal.SIGINT)] == [0, 0]
-    assert [Vote(heard=True).result(number) for number in (0, signal.SIGINT)] == [signal.SIGTERM, signal.SIGINT]
+    assert [Vote(any_rank=False).result(number) for number in (0, signal.SIGINT)] == [0, 0]
+    assert [Vote(any_rank=True).result(number) for number in (0, signal.SIGINT)] == [signal.SIGTERM, signal.SIGINT]
 
 
 def test_a_second_ctrl_c_stops_at_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -456,7 +456,7 @@ def test_counts_of_the_whole_step_and_the_wish_to_stop_travel_together(
     job.state.vote = Vote(mine)
     together = loop.total_counts(job, batches)
     assert float(together["mlm"]) == factor * float(alone["mlm"])
-    assert (job.state.vote.heard, job.state.vote.short) == (wanted, False)
+    assert (job.state.vote.any_rank, job.state.vote.rows_missing) == (wanted, False)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ _trials = 0
 
 def choose_layout(plan: P) -> P:
     """Return `plan` with the fastest layout that fits, and its processes in that mesh; equal on all ranks."""
-    best, least, refused, splits_needed = None, float("inf"), None, False
+    best, fewest_seconds, first_error, splits_needed = None, float("inf"), None, False
     cuda = plan.ranks.device.type == "cuda"
     for candidate in _candidates(plan):
         layout = candidate.recipe.layout
@@ -48,17 +48,17 @@ def choose_layout(plan: P) -> P:
         try:
             layout, seconds = largest_micro_batches(candidate)
         except RecipeError as error:
-            refused, splits_needed = refused or error, True
+            first_error, splits_needed = first_error or error, True
             continue
         rows = [phase.unit // candidate.ranks.data_world for phase in candidate.recipe.phases]
         splits_needed = [*layout.micro] != rows  # type: ignore[misc]
-        if seconds < least:
-            best, least = candidate.by(dataclasses.replace(candidate.recipe, layout=layout)), seconds
+        if seconds < fewest_seconds:
+            best, fewest_seconds = candidate.by(dataclasses.replace(candidate.recipe, layout=layout)), seconds
         if not cuda:
             break
     if best is None:
-        assert refused
-        raise refused
+        assert first_error
+        raise first_error
     say(f"auto: {best.recipe.layout.describe(best.ranks.world)}")
     return best
 
@@ -110,11 +110,11 @@ def largest_micro_batches(plan: Plan) -> tuple[Layout, float]:
 
 def divisors(number: int) -> list[int]:
     """Return divisors of `number` to try as micro-batch sizes, each at least twice the one before."""
-    kept = [1]
+    chosen = [1]
     for n in [n for n in range(2, number + 1) if number % n == 0]:
-        if n >= 2 * kept[-1] or n == number:
-            kept.append(n)
-    return kept
+        if n >= 2 * chosen[-1] or n == number:
+            chosen.append(n)
+    return chosen
 
 
 def _build(plan: Plan) -> Job | None:
@@ -130,12 +130,12 @@ def _build(plan: Plan) -> Job | None:
 def _step_seconds(job: Job | None, index: int, micro: int, speed: float, ranks: Ranks) -> float:
     """Return the seconds of a step with several micro-batches, of which only the first includes the update."""
     assert job
-    alone, times = micro / speed, job.phases[index].batch // (micro * ranks.data_world)
+    first, times = micro / speed, job.phases[index].batch // (micro * ranks.data_world)
     if times == 1 or ranks.device.type == "cpu":  # on a CPU layouts are not compared
-        return alone * times
-    two = _time_micro_batch(job, index, micro, ranks, times=2)
-    further = 2 * micro / two - alone if two else alone
-    return alone + (times - 1) * max(further, 0.0)
+        return first * times
+    speed_of_two = _time_micro_batch(job, index, micro, ranks, times=2)
+    further = 2 * micro / speed_of_two - first if speed_of_two else first
+    return first + (times - 1) * max(further, 0.0)
 
 
 def _has_memory(times: float, ranks: Ranks) -> bool:
@@ -185,10 +185,10 @@ def _check_all_out_of_memory(ranks: Ranks, stage: str, patience: float) -> None:
 
 
 def slowest(speed: float, ranks: Ranks) -> float:
-    least = torch.tensor(speed, dtype=torch.float64)
+    minimum = torch.tensor(speed, dtype=torch.float64)
     if ranks.world > 1:
-        torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)
-    return float(least)
+        torch.distributed.all_reduce(minimum, op=torch.distributed.ReduceOp.MIN)
+    return float(minimum)
 
 
 def free_memory(ranks: Ranks) -> None:

@@ -233,7 +233,7 @@ def run_validation(job: Job, index: int, meters: Meters, step: int) -> str:
     if scores:
         line = {"step": step, "phase": index + 1, **scores, **_average_scores(job, index)}
         job.state.validations.append(line)
-        meters.note(line)
+        meters.write_validation(line)
         text = f"{f'step {step}' if step else 'before the first step'}: {job.data.describe(job, scores)}"
         say(f"{text}; average of weights {line['validation_average']:.4f}" if "validation_average" in line else text)
         if not math.isfinite(scores["validation"]):

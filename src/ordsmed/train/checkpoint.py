@@ -174,8 +174,8 @@ class CheckpointWriter:
         self.written.clear()
         kinds, shares = {}, set[tuple[frozenset[str], int, int]]()
         pieces = _weights(objective, self.ranks, rows), _moments(optimizer, parts, self.ranks, rows)
-        for kind, some in zip(KINDS, pieces, strict=True):
-            kinds[kind] = self._copy(some, shares)
+        for kind, tensors_of_kind in zip(KINDS, pieces, strict=True):
+            kinds[kind] = self._copy(tensors_of_kind, shares)
         self.writing = [rank for rank in range(self.ranks.world) if self._writes(rank, shares)]
         self.copies.wait()
         self.thread = threading.Thread(target=self._work, args=(step, kinds, facts), name="checkpoint", daemon=True)
@@ -229,8 +229,8 @@ class CheckpointWriter:
             self.written.set()
             if self.ranks.first:
                 self._complete(path, partial, step, facts)
-        except Exception as failed:  # an error in a background thread must be reported
-            error = failed if isinstance(failed, OrdsmedError) else RunError(path, f"cannot be written: {failed!r}")
+        except Exception as caught:  # an error in a background thread must be reported
+            error = caught if isinstance(caught, OrdsmedError) else RunError(path, f"cannot be written: {caught!r}")
             last = steps(self.folder)
             stands = f"the last complete one is of step {last[-1]}" if last else "no checkpoint is complete"
             self.error = RunError(error.place, f"{error.found} ({stands})", error.wanted, error.remedy)
@@ -265,8 +265,8 @@ class CheckpointWriter:
                 snapshots.remove(path)
             partial.rename(path)
             files.sync(self.folder)
-            stand = steps(self.folder)  # checkpoints of later steps were skipped as damaged, so delete them
-            for old in [s for s in stand if s > step] + [s for s in stand if s <= step][: -self.keep]:
+            complete_steps = steps(self.folder)  # checkpoints of later steps were skipped as damaged, so delete them
+            for old in [s for s in complete_steps if s > step] + [s for s in complete_steps if s <= step][: -self.keep]:
                 if old < step and self.revision(old):
                     snapshots.strip(path_of(self.folder, old))
                 else:

@@ -73,15 +73,15 @@ class TrainingData(Protocol):
 class Vote:
     """Whether to stop the run. Ranks receive signals at different times and must stop after the same step."""
 
-    mine: int = 0  # the signal that this rank received
-    heard: bool | None = None  # whether any rank did; None: there is one rank
-    short: bool = False  # the signal came while the rows of a step were made, so some are missing
+    received: int = 0  # the signal that this rank received
+    any_rank: bool | None = None  # whether any rank did; None: there is one rank
+    rows_missing: bool = False  # the signal came while the rows of a step were made, so some are missing
 
-    def result(self, mine: int) -> int:
+    def result(self, received: int) -> int:
         """Return the signal to stop by after this step; 0: continue."""
-        if self.heard is None:
-            return mine
-        return (mine or signal.SIGTERM) if self.heard else 0
+        if self.any_rank is None:
+            return received
+        return (received or signal.SIGTERM) if self.any_rank else 0
 
 
 class Replanner(Protocol):
@@ -167,7 +167,7 @@ class Job:
     def learning(self, index: int) -> list[LocalParameter]:
         return [part for part in self.parts if not self.phases[index].freezes(part.name)]
 
-    def see(self, words: int | None) -> None:
+    def count_words(self, words: int | None) -> None:
         """Add the words of a finished step to the count of words; None: unknown."""
         state = self.state
         before, state.words = state.words, None if None in (words, state.words) else (state.words or 0) + (words or 0)

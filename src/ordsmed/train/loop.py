@@ -35,7 +35,7 @@ from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.dropout import begin_micro_batch
 from ordsmed.nn.shards import LocalParameter, total_norm
 from ordsmed.train import average
-from ordsmed.train.callbacks import Callback, LoopState, step_actions, call, validate_beginning
+from ordsmed.train.callbacks import Callback, LoopState, call, step_actions, validate_beginning
 from ordsmed.train.job import Job, Vote
 from ordsmed.train.mesh.precision import autocast
 from ordsmed.train.meters import Meters
@@ -132,7 +132,7 @@ class RunLoop:
             step += 1
             number, count = phase.rows_of(inner)
             numbers = np.arange(number, number + count)
-            job.see(0 if reason else words_of(numbers) if words_of else None)
+            job.count_words(0 if reason else words_of(numbers) if words_of else None)
             if reason:
                 handle_trouble(job, self.folder, step, reason)
             else:
@@ -166,7 +166,7 @@ class RunLoop:
         self.watch.at(step + 1, "making rows")
         micro_batches = next(batches)
         self.watch.at(step + 1, "learning")
-        job.state.vote = Vote(self.signal(), short=len(micro_batches) < share.accumulation_at(inner))
+        job.state.vote = Vote(self.signal(), rows_missing=len(micro_batches) < share.accumulation_at(inner))
         try:
             return train_step(job, micro_batches, job.phases[index].rate_at(inner), index, inner, step=step + 1)
         except RowsMissing:
@@ -286,10 +286,10 @@ def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
     totals = [sum((m[term].double() for m in counts), torch.zeros((), dtype=torch.float64)) for term in terms]
     ranks, vote = job.ranks, job.state.vote
     if ranks.world > 1:
-        spoken = torch.stack([*totals, *torch.tensor([vote.mine > 0, vote.short], dtype=torch.float64)])
-        torch.distributed.all_reduce(spoken)
-        totals, vote.heard, vote.short = list(spoken[:-2] / ranks.shape[2]), bool(spoken[-2]), bool(spoken[-1])
-    if vote.short:
+        votes = torch.stack([*totals, *torch.tensor([vote.received > 0, vote.rows_missing], dtype=torch.float64)])
+        torch.distributed.all_reduce(votes)
+        totals, vote.any_rank, vote.rows_missing = (list(votes[:-2] / ranks.shape[2]), bool(votes[-2]), bool(votes[-1]))
+    if vote.rows_missing:
         raise RowsMissing
     return {term: torch.where(value > 0, value, 1.0).float() for term, value in zip(terms, totals, strict=True)}
 

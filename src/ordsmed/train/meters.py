@@ -80,9 +80,9 @@ class Meters:
         local = torch.stack([torch.stack([line[term].double() for term in terms]) for line in self.waiting])
         losses = local if self.summed else self.ranks.total(local)
         norms = torch.stack([line["norm"] for line in self.waiting]).tolist()
-        late = (time.perf_counter() - began) / len(self.waiting)  # a GPU runs asynchronously until its results are read
+        wait = (time.perf_counter() - began) / len(self.waiting)  # a GPU runs asynchronously until its results are read
         for line, values, norm in zip(self.waiting, losses.tolist(), norms, strict=True):
-            line.update(zip(terms, values, strict=True), norm=norm, seconds=line["seconds"] + late)
+            line.update(zip(terms, values, strict=True), norm=norm, seconds=line["seconds"] + wait)
 
     def _summarize(self) -> None:
         seconds = sum(line["seconds"] for line in self.waiting) or 1e-9
@@ -102,21 +102,21 @@ class Meters:
         self.unwritten += text
         if not self.unwritten:
             return
-        stood = self.path.stat().st_size if self.path.exists() else 0
+        size_before = self.path.stat().st_size if self.path.exists() else 0
         try:
             with files.survive_disk(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(self.unwritten)
             self.unwritten, self.full = "", False
         except RunError as error:
             with contextlib.suppress(OSError):
-                os.truncate(self.path, stood)  # remove incomplete lines
+                os.truncate(self.path, size_before)  # remove incomplete lines
             if final:
                 raise
             if not self.full:
                 say(f"{error}; metrics are kept in memory until the disk has space")
             self.full = True
 
-    def note(self, line: dict[str, Any]) -> None:
+    def write_validation(self, line: dict[str, Any]) -> None:
         self._write(json.dumps(line) + "\n")
         self.tell([line])
 

@@ -59,7 +59,7 @@ class Plan(abc.ABC):
             ranks = dataclasses.replace(
                 planned(request.recipe.layout, request.devices), card=find(site).partition.card if site else None
             )
-            plan = cls.of(request.recipe, ranks, request.folder if request.stands else None, here=False)
+            plan = cls.of(request.recipe, ranks, request.folder if request.is_run else None, here=False)
             return dataclasses.replace(plan.completed(make=False, here=False), changed=request.changed)
 
     @classmethod

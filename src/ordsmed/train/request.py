@@ -40,7 +40,7 @@ class Request:
     recipe: Training
     folder: Path  # of the run; it may not exist
     words: tuple[str, ...]  # name and overrides
-    stands: bool = False  # the name is the folder of a run
+    is_run: bool = False  # the name is the folder of a run
     devices: int = 0  # processes to start; 0: as many as there are
     changed: str = ""  # changes to the layout of a resumed run, as text
     anew: bool = False  # set the present run aside
@@ -70,12 +70,12 @@ def requested(
     A request that is only `shown` is planned for as many processes as its layout names or the run last used.
     """
     recipe = read(kind, name, overrides, site=site, layout=layout)
-    folder, stands = folder_of(recipe, name), kind_of_folder(name).made
+    folder, is_run = folder_of(recipe, name), kind_of_folder(name).made
     changes = _layout_overrides(overrides, layout, site)
     if shown and not devices:
-        devices = _last_process_count(recipe, folder if stands else None, changes)
+        devices = _last_process_count(recipe, folder if is_run else None, changes)
     words = (name, *overrides)
-    if not stands:
+    if not is_run:
         return Request(recipe, folder, words, devices=devices)
     recipe, changed = fit_layout(recipe, folder, devices or place_of(os.environ).world, changes)
     return Request(recipe, folder, words, True, devices, changed)
@@ -102,9 +102,9 @@ def read(
 
     `file` is the recipe's file name in a folder. A run accepts only changes that do not affect what is learned.
     """
-    stands = kind_of_folder(name).made
-    table, location = (_recorded(kind, name, file), f"{name}/{file}") if stands else (table_of(kind, name), name)
-    if stands and file == RECIPE and (refused := [word for word in overrides if not word.startswith(MAY_CHANGE)]):
+    is_run = kind_of_folder(name).made
+    table, location = (_recorded(kind, name, file), f"{name}/{file}") if is_run else (table_of(kind, name), name)
+    if is_run and file == RECIPE and (refused := [word for word in overrides if not word.startswith(MAY_CHANGE)]):
         problem = f"is a run, which cannot be resumed with {refused[0]}"
         remedy = "a resumed run keeps its recipe; only `layout`, `trouble`, `callbacks` and `max_unknown` may change"
         raise RecipeError(name, problem, "", remedy)
@@ -113,7 +113,7 @@ def read(
     recipe = settings.decode(kind, settings.override(table, overrides), location)
     if layout and layout != "auto":
         recipe = replace(recipe, layout=parse(layout, recipe.layout))
-    if not stands:
+    if not is_run:
         check_seed(recipe, location)
     return recipe
 

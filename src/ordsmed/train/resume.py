@@ -81,7 +81,7 @@ def recorded_plan(plan: P, request: Request) -> P:
     if request.deadline:
         say(f"{folder}: --deadline is ignored: a resumed run keeps its first deadline")
     kept = run.read_recipe(plan.recipes, folder)
-    trouble = recipe.trouble if request.stands else kept.trouble
+    trouble = recipe.trouble if request.is_run else kept.trouble
     layout = recipe.layout
     if request.auto:
         layout = fit_layout(kept, folder, plan.ranks.world, set())[0].layout

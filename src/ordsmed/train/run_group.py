@@ -57,7 +57,7 @@ class PlannedRun:
         return self.folder.with_name(f"{self.name}.toml")
 
     @property
-    def said(self) -> Path:
+    def output_file(self) -> Path:
         return self.folder.with_name(f"{self.name}.said")
 
     @property
@@ -295,7 +295,7 @@ def start(
         words.append(f"layout.threads={checkpoint.threads_kept(member.folder) or threads}")  # for equal bits
     if devices:
         words += ["--devices", str(devices)]
-    with member.said.open("w") as log:  # in a new session Ctrl-C reaches only this process, which forwards it
+    with member.output_file.open("w") as log:  # in a new session Ctrl-C reaches only this process, which forwards it
         return subprocess.Popen(
             words,
             env=os.environ | environment,
@@ -325,10 +325,10 @@ def _was_killed(status: int) -> bool:
 
 def failure_of(member: PlannedRun, status: int) -> str:
     if status == 0:
-        member.said.unlink(missing_ok=True)
+        member.output_file.unlink(missing_ok=True)
         return ""
-    lines = member.said.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = member.output_file.read_text(encoding="utf-8", errors="replace").splitlines()
     if complaints := [line.removeprefix("ordsmed: ") for line in lines if line.startswith("ordsmed: ")]:
         return complaints[-1]
     ended = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
-    return f"{ended}; see {member.said}"
+    return f"{ended}; see {member.output_file}"

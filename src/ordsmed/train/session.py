@@ -30,7 +30,7 @@ from ordsmed.train.plan import Plan
 from ordsmed.train.plan import planned as planned_for
 from ordsmed.train.precision_trial import expected_precision, with_fastest_precision
 from ordsmed.train.request import Request, SessionOptions, session_request
-from ordsmed.train.resume import is_resumed, last_checkpoint, misfit, prepare_job, restart_deadline, recorded_plan
+from ordsmed.train.resume import is_resumed, last_checkpoint, misfit, prepare_job, recorded_plan, restart_deadline
 from ordsmed.train.runner import retry_smaller, run_to_end
 from ordsmed.train.training import Training, named
 from ordsmed.train.watch import Watch
@@ -159,7 +159,7 @@ def _completed_plan(kind: type[P], request: Request, ranks: Ranks, *, here: bool
     plan = dataclasses.replace(kind.of(request.recipe, ranks, request.folder), callbacks=callbacks)
     run.check_free(request.folder)
     run.finished(request.folder, request.recipe.verb)
-    in_the_way = not (request.anew or request.stands) and bool(checkpoint.steps(request.folder / "checkpoints"))
+    in_the_way = not (request.anew or request.is_run) and bool(checkpoint.steps(request.folder / "checkpoints"))
     key = Run(request.folder).status.get("recipe_key")
     if in_the_way and key not in (None, run.recipe_key(request.recipe)) and plan.missing():
         raise misfit(request)

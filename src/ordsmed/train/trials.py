@@ -71,11 +71,11 @@ class Trials(RunGroup[Trial]):
     ) -> Self | None:
         """Return the trials that the arguments describe, or None for a single run."""
         kind = kind_of_folder(name)
-        stand = kind is FolderKind.TRIALS
-        if kind.made and not stand:
+        is_group = kind is FolderKind.TRIALS
+        if kind.made and not is_group:
             return None
         mesh = "" if layout == "auto" else layout
-        recipe = read(cls.plans.recipes, name, overrides, site=site, layout=mesh, file=TRIALS if stand else RECIPE)
+        recipe = read(cls.plans.recipes, name, overrides, site=site, layout=mesh, file=TRIALS if is_group else RECIPE)
         folder = folder_of(recipe, name)
         if not recipe.several:
             if kind_of_folder(folder) is FolderKind.TRIALS and not anew:

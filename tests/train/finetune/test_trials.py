@@ -88,7 +88,7 @@ class AtOnce:
     def __init__(self, trial: Trial, environment: dict[str, str], threads: int, devices: int) -> None:
         self.made.append(trial.name)
         self.returncode: Any = 0
-        with trial.said.open("w") as said, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with trial.output_file.open("w") as said, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             try:
                 cli.main(["finetune", str(trial.path)])
             except SystemExit as status:

@@ -245,7 +245,7 @@ def at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __init__(self, trial: Trial, place: dict[str, str], threads: int, devices: int) -> None:
             begun.append(trial.name)
             self.returncode = int(trial.recipe.seed == 9)
-            trial.said.write_text("ordsmed: here: it burns\n")
+            trial.output_file.write_text("ordsmed: here: it burns\n")
             if self.returncode:
                 return
             shutil.rmtree(trial.folder, ignore_errors=True)
