@@ -442,7 +442,7 @@ def test_auto_takes_16_bits_and_keeps_them(recipe: Recipe) -> None:
 def test_auto_finds_a_layout_and_trains(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """In both phases, whatever filled the memory before."""
     total = torch.cuda.get_device_properties(DEVICE).total_memory
-    monkeypatch.setattr(auto, "ROOM", (1 << 30) / total)
+    monkeypatch.setattr(auto, "MEMORY_SHARE", (1 << 30) / total)
     torch.empty(2 << 30, dtype=torch.uint8, device=DEVICE)
     more = "[[phase]]\nsteps = 4\nlength = 64\nbatch = 4\nrate = 1e-3\n"
     folder = pretrain(str(recipe(more=more)), [f'layout.device="{DEVICE}"'], layout="auto")

@@ -304,7 +304,7 @@ def test_of_several_gpus_none_runs_out_of_memory(
     monkeypatch.setattr(auto, "slowest", lambda speed, ranks: speed)
     monkeypatch.setattr(auto, "_time_micro_batch", lambda *_, **__: 5.0)
     assert auto.largest_micro_batches(planned(Recipe(phases(8 * ranks.world)), ranks))[0].micro == (micro,)
-    assert ("phase 1, micro 2: is not tried" in capsys.readouterr().err) is (micro == 1)
+    assert ("phase 1, micro 2: skipped" in capsys.readouterr().err) is (micro == 1)
 
 
 def test_one_that_has_not_so_much_as_a_network_keeps_the_others_from_trying(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,7 +351,7 @@ def test_where_no_memory_can_be_pinned_checkpoints_are_made_as_ever(
     for _ in range(2):
         assert copies.copy("a", OnGpu(torch.ones(2))).tolist() == [1.0, 1.0]  # type: ignore[arg-type]
     copies.wait()
-    assert capsys.readouterr().err.count("no pinned memory (CUDA error: out of memory)") == 1
+    assert capsys.readouterr().err.count("cannot pin memory (CUDA error: out of memory)") == 1
 
 
 def test_a_writer_waits_before_what_it_copied_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,7 +207,7 @@ def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.
 
     monkeypatch.setattr(Deadline, "_plan", plan)
     monkeypatch.setattr(
-        "ordsmed.train.pretrain.plan.fit",
+        "ordsmed.train.session.fit",
         lambda plan, seconds: (
             planned(plan.recipe, [[10, 2.0]]),
             {"asked": table(plan.recipe.phases), "learning": [1.0], "judging": 0.0},
@@ -616,7 +616,7 @@ def test_a_job_and_its_folder_follow_a_plan(tmp_path: Path, monkeypatch: pytest.
 def test_few_of_the_steps_that_were_asked_for_are_warned_of(
     steps: int, share: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deadline.warn(steps, 100)
+    deadline.warn_if_short(steps, 100)
     said = capsys.readouterr().err
     assert said.startswith(f"--deadline: {share} of the recipe's steps") if share else not said
 

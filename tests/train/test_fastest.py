@@ -342,7 +342,7 @@ def test_a_run_keeps_its_choice(
     weights = [(each / "weights" / "model.safetensors").read_bytes() for each in (named, folder)]
     assert weights[0] == weights[1]
 
-    monkeypatch.setattr(precision_trial, "_measured", lambda plan: pytest.fail("measured again"))
+    monkeypatch.setattr(precision_trial, "_measure", lambda plan: pytest.fail("measured again"))
     laid: list[str] = []
     monkeypatch.setattr(deed, "run_to_end", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
     Run(folder).set(state="stopped")

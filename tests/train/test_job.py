@@ -36,8 +36,8 @@ def test_what_is_left_out_is_recorded_and_bounded(job: Job, tmp_path: Path, caps
     assert [job.is_skipped(step) for step in (3, 4, 5, 6, 7, 8, 9, 10)] == [0, 1, 0, 0, 1, 1, 1, 0]
     assert Run(tmp_path).status["left_out"] == job.state.left_out
     said = capsys.readouterr().err
-    assert "step 4: loss nan: step 4 teaches nothing" in said
-    assert "step 9: loss inf: steps 7 to 9 teach nothing" in said
+    assert "step 4: loss nan: step 4 is skipped" in said
+    assert "step 9: loss inf: steps 7 to 9 are skipped" in said
     with pytest.raises(RunError, match="step 12: loss nan; before it 2 times the like; wanted at most 2"):
         job.skip_steps(tmp_path, 12, 12, "loss nan")
     assert len(job.state.left_out) == 2

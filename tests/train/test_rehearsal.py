@@ -67,7 +67,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kind, "perform", reached)
     monkeypatch.setattr(runner, "_run_loop", reached)
     monkeypatch.setattr(runner, "measured_peak", lambda *_: 1e11)
-    monkeypatch.setattr(fitting, "_trial", lambda *_: 0.1)
+    monkeypatch.setattr(fitting, "_time_steps", lambda *_: 0.1)
     monkeypatch.setattr(TextData, "validation_seconds", lambda *_: 0.1)
     monkeypatch.setattr(TaskData, "validation_seconds", lambda *_: 0.1)
 

@@ -107,7 +107,8 @@ def test_what_would_change_is_told_last(recipe: str, monkeypatch: pytest.MonkeyP
     ranks = Ranks(torch.device("cpu"), world=2, shape=(1, 2, 1))
     plan = PretrainingPlan(recipe=requested(Pretraining, recipe, [], "", "").recipe, ranks=ranks, notes=("note",))  # type: ignore[arg-type]
     lines = plan.lines()
-    assert [line.split(":")[0].split()[0] for line in lines] == ["note", "sizes", "layout", "phase", "memory"]
+    parts = ["note", "sizes", "layout", "phase", "layout.precision", "memory"]
+    assert [line.split(":")[0].split()[0] for line in lines] == parts
     changed = dataclasses.replace(plan, changed="new layout")
     assert changed.lines() == [*lines, "new layout"]
     assert layout_lines(changed) == [*lines[2:], "new layout"]

@@ -47,7 +47,7 @@ def test_three_failures_in_a_row_end_a_run(told: Callable[..., Saving], capsys: 
     saved = told(FULL, FULL, None, FULL, FULL, FULL)
     for _ in range(5):
         saved.wait()
-    assert capsys.readouterr().err.count("here: no space; wanted some; free some; the run goes on") == 4
+    assert capsys.readouterr().err.count("here: no space; wanted some; free some; training continues") == 4
     with pytest.raises(RunError, match="here: no space"):
         saved.wait()
 

@@ -17,7 +17,7 @@ from ordsmed.base.run import Run
 from ordsmed.tell.show.picture import Pictures
 from ordsmed.tell.show.show import show
 from ordsmed.train import checkpoint, loop
-from ordsmed.train.guard import left_out
+from ordsmed.train.guard import count_skipped
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.pretrain.texts import TextData
@@ -194,7 +194,7 @@ def test_stretches_over_each_other_count_once() -> None:
     def stretches(*pairs: tuple[int, int]) -> list[dict[str, int]]:
         return [{"first": first, "last": last} for first, last in pairs]
 
-    assert left_out([]) == 0
-    assert left_out(stretches((3, 3))) == 1
-    assert left_out(stretches((5, 6), (5, 8), (1, 1), (8, 9))) == 6
-    assert left_out(stretches((1, 10), (2, 3))) == 10
+    assert count_skipped([]) == 0
+    assert count_skipped(stretches((3, 3))) == 1
+    assert count_skipped(stretches((5, 6), (5, 8), (1, 1), (8, 9))) == 6
+    assert count_skipped(stretches((1, 10), (2, 3))) == 10

@@ -24,7 +24,7 @@ from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.finetune import examples, finish
 from ordsmed.train.finetune.examples import TaskData, TaskSplit
-from ordsmed.train.finetune.initialization import prepared
+from ordsmed.train.finetune.initialization import prepare
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.texts import TextData
 
@@ -79,7 +79,7 @@ def test_adapters_drop_in_places_of_their_own(words: Tokenizer) -> None:
     task = classify.Classify(train="train.tsv", labels=("a", "b"))
     recipe: Any = SimpleNamespace(freeze=False, adapters=Adapters(dropout=0.1), seed=3)
     plain = fresh(task, NETWORK, words, 0)
-    own = prepared(fresh(task, NETWORK, words, 0), recipe)  # type: ignore[arg-type]
+    own = prepare(fresh(task, NETWORK, words, 0), recipe)  # type: ignore[arg-type]
     places = [m.place for m in own.modules() if isinstance(m, Dropout)]
     assert len(places) > len([m for m in plain.modules() if isinstance(m, Dropout)])
     assert sorted(places) == list(range(len(places)))

@@ -791,7 +791,7 @@ def test_a_deadline_shrinks_steps_and_warm_up(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: dict[str, Any]
 ) -> None:
     """A step takes a second, a validation half a second; the last of these comes twice."""
-    monkeypatch.setattr(fitting, "_trial", lambda *_: 1.0)
+    monkeypatch.setattr(fitting, "_time_steps", lambda *_: 1.0)
     monkeypatch.setattr(TaskData, "validation_seconds", lambda *_: 0.5)
     monkeypatch.setattr(Deadline, "_plan", lambda *_: None)
     path = recipe(**{"steps": 400, "warmup": 20, "save": 0, **said})
@@ -806,7 +806,7 @@ def test_a_deadline_shrinks_steps_and_warm_up(
 
 
 def test_a_deadline_that_is_long_enough_changes_nothing(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "_trial", lambda *_: 1e-6)
+    monkeypatch.setattr(fitting, "_time_steps", lambda *_: 1e-6)
     whole, fitted = finetune(recipe("whole")), finetune(recipe("fitted"), deadline=3600.0)
     assert course(whole).losses == course(fitted).losses
 

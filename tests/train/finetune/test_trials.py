@@ -29,7 +29,7 @@ from ordsmed.tell.show.picture import Pictures
 from ordsmed.train import run_group
 from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.finetune.summary import ended
+from ordsmed.train.finetune.summary import summary_lines
 from ordsmed.train.finetune.trials import FinetuningTrials
 from ordsmed.train.grid import Trial
 from ordsmed.train.meters import read
@@ -169,7 +169,7 @@ def test_the_folder_stands_for_the_best_trial(grid: Path) -> None:
     predicted = "predictions/predictions.tsv"
     assert (grid / predicted).read_bytes() == (grid / "trials" / best / predicted).read_bytes()
     assert [name for name in NAMES if (grid / "trials" / name / "checkpoints").exists()] == [best]
-    assert f"the folder has the results of the best trial, {best}" in ended(grid)
+    assert f"the folder has the results of the best trial, {best}" in summary_lines(grid)
 
 
 def test_a_trial_that_is_done_is_not_made_again(grid: Path, made: list[str]) -> None:

@@ -23,7 +23,7 @@ from ordsmed.learn.tasks import classify
 from ordsmed.nn.models import bert
 from ordsmed.train import grid, request, run_group, scores, trial_results, trials
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.finetune.summary import ended
+from ordsmed.train.finetune.summary import summary_lines
 from ordsmed.train.finetune.trials import FinetuningTrials
 from ordsmed.train.grid import Trial
 from ordsmed.train.mesh.layout import Layout
@@ -105,7 +105,7 @@ def test_what_is_compared(tmp_path: Path) -> None:
     made = planned(tmp_path, seeds=(1, 2), grid={"learning_rate": [1e-5, 3e-5]})
     for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
         done(trial, accuracy)
-    found = trial_results.compared("accuracy", made, {made[3].name: "out of memory"})
+    found = trial_results.compare("accuracy", made, {made[3].name: "out of memory"})
     low, high = found["settings"]
     assert (low["setting"], low["seeds"], high["seeds"]) == ({"learning_rate": 1e-5}, [1, 2], [1])
     assert low["scores"]["accuracy"] == {"mean": 75.0, "best": 80.0, "deviation": pytest.approx(50.0**0.5)}
@@ -122,9 +122,9 @@ def test_what_is_compared(tmp_path: Path) -> None:
         "scores": {"accuracy": 70.0, "f1": 50.0},
     }
     assert found["trials"][3]["failed"] == "out of memory"
-    (only,) = trial_results.compared("accuracy", made[:2], {})["settings"]
+    (only,) = trial_results.compare("accuracy", made[:2], {})["settings"]
     assert not only["best"], "one setting is compared with nothing"
-    none = trial_results.compared("accuracy", made[3:], {made[3].name: "-"})
+    none = trial_results.compare("accuracy", made[3:], {made[3].name: "-"})
     assert (none["best"], none["settings"][0]["best"]) == (None, False)
 
 
@@ -132,7 +132,7 @@ def test_the_table(tmp_path: Path) -> None:
     made = planned(tmp_path, seeds=(1, 2), grid={"learning_rate": [1e-5, 3e-5]})
     for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
         done(trial, accuracy)
-    lines = trial_results.table("tiny", trial_results.compared("accuracy", made, {made[3].name: "out of memory"}))
+    lines = trial_results.table("tiny", trial_results.compare("accuracy", made, {made[3].name: "out of memory"}))
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert lines[0] == "# tiny: 4 trials"
     assert cells[0] == ["setting", "seeds", "accuracy", "best", "guessing", "f1"]
@@ -463,7 +463,7 @@ def test_a_table_has_room_for_six_scores(tmp_path: Path) -> None:
 def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str]) -> None:
     folder = tmp_path / "out"
     perform(folder, recipe(folder, seeds=(1, 2), grid={"learning_rate": [1e-5, 2e-5]}), "r")
-    assert ended(folder) == [
+    assert summary_lines(folder) == [
         f"{folder}: 4 trials are done; {folder}/trials.md compares them",
         "  rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
         "  rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
@@ -471,9 +471,9 @@ def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str
         "guessing: accuracy 40.00",
     ]
     alone = folder / "trials" / "rate-1e-05,seed-2"
-    assert ended(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
+    assert summary_lines(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
     files.write_json(alone / "scores.json", {"step": 5})
-    assert ended(alone) == [f"{alone}: done"]
+    assert summary_lines(alone) == [f"{alone}: done"]
     files.write_json(alone / "scores.json", {"step": 5, "guessing": 3})
     with pytest.raises(DataError, match="`guessing` is 3, no table of scores"):
         scores.read_scores(alone)

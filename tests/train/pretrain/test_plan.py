@@ -298,23 +298,23 @@ class Ten:
 def test_epochs_become_the_nearest_number_of_steps(epochs: float, warmup: float, steps: int) -> None:
     """Of ten rows, four a step; a warm-up may be as long as the phase, not longer."""
     phase = Phase(length=8, batch=4, learning_rate=1.0, epochs=epochs, warmup=warmup)
-    found = plans.counted(Ten(Several((phase, Phase(steps=7, length=8, batch=4, learning_rate=1.0)))))  # type: ignore[arg-type]
+    found = plans.with_counted_steps(Ten(Several((phase, Phase(steps=7, length=8, batch=4, learning_rate=1.0)))))  # type: ignore[arg-type]
     assert [(one.steps, one.epochs, one.warmup) for one in found.phase] == [(steps, 0.0, warmup), (7, 0.0, 0.0)]
     course = dataclasses.replace(phase, warmup=steps + 1.0, schedule=Schedule(over=steps + 1))
-    assert plans.counted(Ten(Several((course,)))).phase[0].warmup == steps + 1.0  # type: ignore[arg-type]
+    assert plans.with_counted_steps(Ten(Several((course,)))).phase[0].warmup == steps + 1.0  # type: ignore[arg-type]
     for most, wanted in ((2, min(2, steps)), (99, steps)):
         bound = dataclasses.replace(phase, max_steps=most, warmup=0.0)
-        (one,) = plans.counted(Ten(Several((bound,)))).phase  # type: ignore[arg-type]
+        (one,) = plans.with_counted_steps(Ten(Several((bound,)))).phase  # type: ignore[arg-type]
         assert (one.steps, one.epochs, one.max_steps) == (wanted, 0.0, 0)
     late = dataclasses.replace(phase, warmup=steps + 1.0)
     with pytest.raises(RecipeError, match=rf"^phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} step"):
-        plans.counted(Ten(Several((late,))))  # type: ignore[arg-type]
+        plans.with_counted_steps(Ten(Several((late,))))  # type: ignore[arg-type]
 
 
 def test_more_rows_than_a_run_counts_are_refused() -> None:
     endless = Phase(length=8, batch=4, learning_rate=1.0, epochs=1e20)
     with pytest.raises(RecipeError, match=r"^phase\[1\].epochs: found 1e\+20; wanted fewer"):
-        plans.counted(Ten(Several((endless,))))  # type: ignore[arg-type]
+        plans.with_counted_steps(Ten(Several((endless,))))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
