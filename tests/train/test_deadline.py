@@ -171,7 +171,7 @@ def test_small_changes_of_plan_are_kept_but_not_printed(
     """A change is compared to the plan that was printed last, so small ones that add up are printed."""
     end, now = Deadline(tmp_path, 1e6, table(phases(9000)), [1.0], 0.0, 0.0), phases(1000)
     for step, steps in {4: 1150, 8: 1020, 16: 1300, 32: 1150, 64: 1000}.items():
-        monkeypatch.setattr(Deadline, "_fitting", lambda *_, steps=steps: [[steps, 0.0]])
+        monkeypatch.setattr(Deadline, "_plan_for", lambda *_, steps=steps: [[steps, 0.0]])
         end.spent, end.phase = [1.0] * 9, 0
         end.replan(SimpleNamespace(phases=now, ranks=Ranks(torch.device("cpu"))), step, 1.0)  # type: ignore[arg-type]
         now = phases(steps)

@@ -100,7 +100,7 @@ def test_bf16_is_taken_where_it_is_faster_by_a_fifth(
     assert (layout.precision, layout.exact) == (chosen, ("norms",) if chosen == "bf16" else ())
     assert [one[0] for one in speeds.timed] == ["fp32", "bf16"][:timed]
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"layout.precision: auto took {chosen}: products in bf16 are {products:.2f} times as fast")
+    assert line.startswith(f"layout.precision: auto chose {chosen}: products in bf16 are {products:.2f} times as fast")
     assert (f"steps of this network {steps:.2f} times" in line) == bool(timed)
 
 
@@ -182,7 +182,7 @@ def test_a_gpu_has_units_for_16_bits(
     plan: Any = Planned(Made(Layout(precision="auto")))
     assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == chosen
     why = "the GPU has units for it" if arch >= (7, 0) else "the GPU has no 16-bit units"
-    assert capsys.readouterr().err == f"layout.precision: auto took {chosen}: {why}\n"
+    assert capsys.readouterr().err == f"layout.precision: auto chose {chosen}: {why}\n"
 
 
 def test_nothing_is_built_before_the_choice() -> None:
@@ -270,7 +270,7 @@ def test_8_bits_need_bf16(device: str, capsys: pytest.CaptureFixture[str]) -> No
     """Nothing is measured for it."""
     plan: Any = Planned(Made(Layout(fp8=True)), Ranks(torch.device(device)))
     assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == "bf16"
-    assert capsys.readouterr().err == "layout.precision: auto took bf16: needed by layout.fp8\n"
+    assert capsys.readouterr().err == "layout.precision: auto chose bf16: needed by layout.fp8\n"
     assert precision_trial.expected_precision(plan) == "bf16"
 
 
@@ -338,7 +338,7 @@ def test_a_run_keeps_its_choice(
     monkeypatch.setattr(deed, "choose_layout", lambda plan: plan)
     folder = pretrain(path, words, layout="auto")
     assert run.read_recipe(Pretraining, folder).layout.precision == "bf16"
-    assert "layout.precision: auto took bf16" in (folder / "log.txt").read_text()
+    assert "layout.precision: auto chose bf16" in (folder / "log.txt").read_text()
     weights = [(each / "weights" / "model.safetensors").read_bytes() for each in (named, folder)]
     assert weights[0] == weights[1]
 

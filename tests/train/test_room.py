@@ -44,10 +44,10 @@ HUGE = 10**20
         ("phase.warmup=1e30", "phase[1].warmup: found 1e+30; wanted at most the "),
         ("phase.epochs=1e300", "phase[1].epochs: found 1e+300 beside "),
         (f"seed={HUGE}", f"seed: found {HUGE}; wanted at most 9,223,372,036,854,775,807"),
-        ("model.width=100000000", " parameters, which take 4,000,0"),
-        ("model.width=1000000000000", "model: found more parameters than can be counted, which take"),
-        ("model.layers=1000000000", " parameters, which take "),
-        ("model.positions=100000000000", " parameters, which take "),
+        ("model.width=100000000", " parameters, which need 4,000,0"),
+        ("model.width=1000000000000", "model: found more parameters than can be counted, which need"),
+        ("model.layers=1000000000", " parameters, which need "),
+        ("model.positions=100000000000", " parameters, which need "),
         ("layout.workers=1000000", "layout.workers: found 1,000,000; wanted at most 1,024"),
         ("layout.threads=1000000", "layout.threads: found 1,000,000; wanted at most 1,024"),
         ("layout.threads=-1", "layout.threads: found -1; wanted 0 or more"),
@@ -114,7 +114,7 @@ def test_room_is_shared_and_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(machine_memory, "memory_limit", lambda: needed + 1)
     memory.check(job.recipe, model, job.ranks, make)
     monkeypatch.setattr(machine_memory, "memory_limit", lambda: needed)
-    with pytest.raises(OrdsmedError, match=r"^model: found .* parameters, which take"):
+    with pytest.raises(OrdsmedError, match=r"^model: found .* parameters, which need"):
         memory.check(job.recipe, model, job.ranks, make)
     split = Ranks(torch.device("cpu"), world=2, shape=(1, 2, 1))
     memory.check(job.recipe, model, split, make)
@@ -273,7 +273,7 @@ def fits(recipe: Any, ranks: Any, limit: int, monkeypatch: pytest.MonkeyPatch, w
     ],
 )
 def test_weights_take_what_they_learn_by(monkeypatch: pytest.MonkeyPatch, recipe: Any, ranks: Any, least: int) -> None:
-    assert fits(recipe, ranks, least, monkeypatch, 1000).startswith("model: found 1,000 parameters, which take ")
+    assert fits(recipe, ranks, least, monkeypatch, 1000).startswith("model: found 1,000 parameters, which need ")
     assert fits(recipe, ranks, least + ranks.place.local_world, monkeypatch, 1000) == ""
 
 
@@ -297,7 +297,7 @@ def test_rows_take_what_they_hold(
 def test_what_cannot_be_counted_takes_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "parameters", lambda *_: None)
     told = fits(recipe_of(), ranks_of(split=(2, 1)), 10**14, monkeypatch)
-    assert told.startswith("model: found more parameters than can be counted, which take 1,000 TB of memory")
+    assert told.startswith("model: found more parameters than can be counted, which need 1,000 TB of memory")
 
 
 def test_a_gpus_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
         "phase 1: 3 steps of 8 rows x 32 tokens",
         "phase 2: 2 steps of 4 rows x 16 tokens",
     ]
-    assert lines[9].startswith("attention: products by hand")
+    assert lines[9].startswith("attention: plain products")
     assert lines[10:] == RankMemory(4 * count, 3).lines, "two moments and the mean"
 
 
@@ -623,7 +623,7 @@ def test_a_layout_is_measured_to_begin_with(
     session._train_in_folder(*how)
     (recipe,) = begun
     assert (recipe.layout.micro, recipe.seed) == (micro, 9 if stands else 0)
-    assert ("--deadline is not applied again" in capsys.readouterr().err) == stands
+    assert ("--deadline is ignored" in capsys.readouterr().err) == stands
     status = Run(folder).status
     assert (status["state"], status["found"]) == ("done", 3)
     assert (folder / "log.txt").read_text().startswith("said before\n")

@@ -203,9 +203,8 @@ def train(
     _check_options(part, options)
     with run.at_home(name) as location:
         group = kind.asked(location, overrides, **_without_callbacks(options))
-        _check_is_group(part, group)
+        share = _part_of(group, part)
         if group:
-            share = run.part(part) if part else WHOLE
             return group.perform(options.get("callbacks", ()), anew=bool(options.get("anew")), part=share)
         if has_only_weights(location, **options):
             return Path(location)
@@ -224,7 +223,7 @@ def rehearse(
     _check_options(part, options)
     with run.nothing_made(), run.at_home(name) as location:
         group = kind.asked(location, overrides, devices=devices, **_without_callbacks(options))
-        _check_is_group(part, group)
+        _part_of(group, part)
         if group:
             return group.recipe, group.rehearse(anew=bool(options.get("anew")))
         if has_only_weights(location, **options):
@@ -239,9 +238,10 @@ def _check_options(part: str | None, options: SessionOptions) -> None:
     options["site"] = absolute(options.get("site", ""))
 
 
-def _check_is_group(part: str | None, group: Trials | None) -> None:
+def _part_of(group: Trials | None, part: str | None) -> tuple[int, int]:
     if part and not group:
         raise RecipeError("--part", f"found {part}, of one run", "a recipe with `seeds` or a `grid`")
+    return run.part(part) if part else WHOLE
 
 
 def _without_callbacks(options: SessionOptions) -> dict[str, Any]:
