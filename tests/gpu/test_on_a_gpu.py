@@ -436,7 +436,7 @@ def test_auto_takes_16_bits_and_keeps_them(recipe: Recipe) -> None:
     folder = pretrain(str(recipe()), [f'layout.device="{DEVICE}"', "layout.precision=auto", "phase.steps=2"])
     kept = run.read_recipe(Pretraining, folder).layout.precision
     assert kept == precision.fastest_format(torch.device(DEVICE))
-    assert f"layout.precision: auto took {kept}: the GPU has units for it" in (folder / "log.txt").read_text()
+    assert f"layout.precision: auto chose {kept}: the GPU has units for it" in (folder / "log.txt").read_text()
 
 
 def test_auto_finds_a_layout_and_trains(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:

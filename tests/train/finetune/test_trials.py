@@ -244,7 +244,7 @@ def test_another_recipe_is_refused(grid: Path, made: list[str]) -> None:
         finetune(recipe, [*how, f"seeds={list(range(1000))}", f"grid.rate={[n / 1e6 for n in range(1, 1001)]}"])
     with pytest.raises(RecipeError, match="same trial"):
         finetune(recipe, ["grid.rate=[5e-4,0.0005]"])
-    with pytest.raises(RecipeError, match="is no run"):
+    with pytest.raises(RecipeError, match="is not a run"):
         finetune(recipe, ["step=all"])
     assert made == []
     assert Run(grid).status["state"] == "done"
