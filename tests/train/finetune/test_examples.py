@@ -181,7 +181,7 @@ def test_dev_files_must_tell_the_score_that_counts(read_in: Any) -> None:
         read().check("acuracy")
     read(dev=()).check("whatever")
     silent = read(dev=write("silent.tsv", "w1\t", "w2\t"))
-    with pytest.raises(DataError, match=r"silent.tsv: have no answers; wanted files to validate on; leave task.dev"):
+    with pytest.raises(DataError, match=r"silent.tsv: have no answers; wanted files for validation; leave task.dev"):
         silent.check("accuracy")
     for name in ("total", "best_thresh", "squared_error"):
         with pytest.raises(RecipeError, match="best: found"):

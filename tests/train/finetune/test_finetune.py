@@ -649,7 +649,7 @@ def test_dev_files_that_tell_nothing_are_refused(recipe: Recipe, data: Path, tmp
                 del asked["answers"], asked["is_impossible"]
         silent.write_text(json.dumps(told))
     with pytest.raises(
-        DataError, match=r"silent\..*: have no answers; wanted files to validate on; leave task\.dev out"
+        DataError, match=r"silent\..*: have no answers; wanted files for validation; leave task\.dev out"
     ):
         finetune(recipe("run", kind, task={"dev": str(silent)}))
     assert not (tmp_path / "run").exists()

@@ -66,7 +66,7 @@ def test_the_best_check_that_is_whole_is_taken(
 
 def test_without_a_check_the_last_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(tmp_path, monkeypatch, judged=()) == 16
-    with pytest.raises(DataError, match="is damaged; wanted a whole checkpoint; start anew with --anew"):
+    with pytest.raises(DataError, match="is damaged; wanted a whole checkpoint; start again with --anew"):
         chosen(tmp_path, monkeypatch, (16,), judged=())
 
 

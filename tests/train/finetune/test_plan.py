@@ -31,8 +31,8 @@ def test_files_are_told_with_their_size_or_how_to_get_them(tmp_path: Path) -> No
     assert plans._files(recipe) == [
         f"task.train: {tmp_path}/one.tsv, 10 bytes",
         f"task.train: {tmp_path}/many/*.tsv, 2 files, 20 bytes",
-        "task.dev: work/fetch/squad/dev.json is not there; `ordsmed fetch squad` gets it",
-        "task.dev: no.tsv is not there",
+        "task.dev: work/fetch/squad/dev.json does not exist; `ordsmed fetch squad` gets it",
+        "task.dev: no.tsv does not exist",
     ]
     paths["dev"] = []
     assert plans._files(recipe)[-1] == "task.dev: none, so the last checkpoint is used and nothing is scored"
@@ -54,7 +54,7 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
         wanted = ["network: 400 parameters with its head", *RankMemory(1600, 3).lines]
     else:
         wanted = [
-            "network: 400 parameters with its head, of which 100 learn",
+            "network: 400 parameters with its head, of which 100 are trained",
             "memory a rank: weights 1.6 kB, gradients and moments 1.6 kB, and activations",
         ]
     assert [*plan.sizes(), *plan.memory().lines] == wanted

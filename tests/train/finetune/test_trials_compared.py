@@ -82,7 +82,7 @@ def test_a_trial_for_each_combination_and_seed(tmp_path: Path) -> None:
 
 
 def test_the_same_trial_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="are the same trial; wanted different ones"):
+    with pytest.raises(RecipeError, match="are the same trial; wanted others"):
         planned(tmp_path, grid={"learning_rate": [1e-5, 0.00001]})
     with pytest.raises(RecipeError, match="are the same trial"):
         planned(tmp_path, grid={"schedule": ["linear", {"kind": "linear"}]})
@@ -329,7 +329,7 @@ def test_trials_are_made_compared_and_stood_for(
     asked = recipe(folder, seeds=(2, 1), jobs=1)
     assert perform(folder, asked, "r") == folder
     assert at_once == ["seed-2", "seed-1"]
-    told = f"0 of 2 trials stand; 1 at a time; their logs are {folder}/trials/*/log.txt"
+    told = f"0 of 2 trials are done; 1 at a time; their logs are {folder}/trials/*/log.txt"
     assert told in capsys.readouterr().err
     assert (folder / "weights/model.safetensors").read_text() == "weights/model.safetensors of seed-2"
     status = Run(folder).status
@@ -422,7 +422,7 @@ def test_asked_to_stop_what_is_done_is_told(
     assert (stopped.value.step, stopped.value.by) == (stop_after, signal.SIGTERM)
     assert len(at_once) == stop_after
     assert Run(folder).status["state"] == "stopped"
-    told = f"{stop_after} of 3 trials are done; resume with:\n    ordsmed finetune {folder}"
+    told = f"{stop_after} of 3 trials are done; resume it with:\n    ordsmed finetune {folder}"
     assert told in capsys.readouterr().err
     monkeypatch.setattr(run_group, "catch_stop_signals", lambda: contextlib.nullcontext(lambda: 0))
     perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")

@@ -151,11 +151,7 @@ def test_the_vocabulary_is_padded_by_megatrons_rule(rows: int, tensor: int, padd
     [
         ("phase.batch=256", 384, r"found 256; wanted a multiple of the 384 devices; use 384, or 256 devices"),
         ("phase.batch=1000", 384, r"use 768 or 1152, or 250 devices"),
-        (
-            "layout.tensor=2",
-            6,
-            r"found 8; wanted a multiple of 3, as 6 devices are in groups of 2; use 6 or 9, or 4 dev",
-        ),
+        ("layout.tensor=2", 6, r"found 8; wanted a multiple of 3, for 6 devices in groups of 2; use 6 or 9, or 4 dev"),
     ],
 )
 def test_an_impossible_batch_tells_the_nearest_possible_ones(recipe: Recipe, word: str, world: int, said: str) -> None:
@@ -376,7 +372,7 @@ def test_a_mean_of_the_last_steps_is_left_and_validated(recipe: Recipe, capsys: 
     lines = [line for line in read(folder / "metrics.jsonl") if "validation" in line]
     assert ["validation_average" in line for line in lines] == [False, True, True, True]
     assert lines[1]["validation_average"] == lines[1]["validation"] != lines[3]["validation"]
-    assert f"; average {facts['validation_average']:.4f}" in capsys.readouterr().err
+    assert f"; average of weights {facts['validation_average']:.4f}" in capsys.readouterr().err
     again = pretrain(
         str(recipe("other", steps=1, init=str(folder / "average"))),
         ["phase.learning_rate=1e-12", "phase.warmup=0", "save=0"],
@@ -423,7 +419,7 @@ def test_as_many_rows_at_a_time_as_fit(layout: Layout, batch: int, length: int, 
     ("layout", "batch", "said"),
     [
         (Layout(), 10, "wanted a multiple of the 4 devices; use 8 or 12, or 2 devices"),
-        (Layout(tensor=2), 10, "wanted a multiple of 4, as 8 devices are in groups of 2; use 8 or 12, or 4 devices"),
+        (Layout(tensor=2), 10, "wanted a multiple of 4, for 8 devices in groups of 2; use 8 or 12, or 4 devices"),
         (Layout(), 3, "wanted a multiple of the 4 devices; use 4, or 3 devices"),
         (Layout(micro=4), 20, "not a multiple of micro 4 x 4 devices = 16; use 16 or 32, or layout.micro=1"),
     ],
@@ -532,7 +528,7 @@ def test_what_became_of_a_layout_in_words() -> None:
 def test_a_micro_batch_for_every_phase() -> None:
     layout = Layout(micro=(2, 3))
     assert [layout.micro_of(number) for number in (1, 2)] == [2, 3]
-    with pytest.raises(RecipeError, match=r"layout.micro: found 2 numbers; wanted one a phase, 3 or more"):
+    with pytest.raises(RecipeError, match=r"layout.micro: found 2 numbers; wanted 3 or more"):
         layout.micro_of(3)
 
 

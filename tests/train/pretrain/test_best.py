@@ -101,7 +101,7 @@ def test_a_run_without_overfitting_or_validation_leaves_its_last_weights(
     losses(OVERFITTING)
     last = run(recipe, "last", keep_best=False)
     assert (Run(last).status["step"], snapshots.steps(last / "checkpoints")) == (10, [10])
-    assert "step 10 are used, those of step 4 are not kept" in Run(last).status["verdict"]["line"]
+    assert "step 10 are used, those of step 4 were not kept" in Run(last).status["verdict"]["line"]
     monkeypatch.setattr(TextData, "validate", lambda self, job, index: {})
     unjudged = run(recipe, "unjudged")
     assert (left(unjudged), "verdict" in Run(unjudged).status) == (stored(unjudged, 10), False)

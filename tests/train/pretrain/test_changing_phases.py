@@ -438,7 +438,7 @@ def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
     of_a = tokens[0] + tokens[1] * second.data[f"{here}/a"]
     assert shares["a"] == pytest.approx(of_a / sum(tokens))
     elmo = load("models", "elmo")()
-    with pytest.raises(RecipeError, match=r"phase\[1\].batch_ramp: found one, but elmo reads on in each row"):
+    with pytest.raises(RecipeError, match=r"phase\[1\].batch_ramp: found one, but elmo continues each row"):
         check(plan.recipe, elmo, plan.ranks)
 
 
@@ -451,7 +451,7 @@ def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
         (["phase[2].model={{width=64}}"], r"phase\[2\].model.width: modern cannot change it on the way"),
         (["phase[2].mask_prob=1.5"], r"refused.toml: phase\[2\].objective.mask_prob: found 1.5"),
         (["phase[2].objective={{mask=0.1}}"], "mlm has no such setting; wanted one that a phase may change: mask_prob"),
-        (["phase[3].objective={{causal=true}}"], "objective.causal: found for the last phase, with which no run can"),
+        (["phase[3].objective={{causal=true}}"], "objective.causal: found for the last phase, which cannot use it"),
         (["phase[3].min_length=9_999"], r"phase\[3\].min_length: found 9,999, but .*b has no document"),
         (["phase[2].data={here}/empty"], r"phase\[2\].data: found .*empty, without text; wanted stores with text"),
         (['data=["{here}/a","{here}/empty"]'], "data: found .*empty, without text; wanted stores with text; leave"),

@@ -58,7 +58,7 @@ def test_what_makes_sense_is_no_problem() -> None:
             "data",
             "79 tokens, less than the 80 of one",
         ),
-        (effort(lacks=True), "data", "nothing held out: its corpus has one document"),
+        (effort(lacks=True), "data", "no held-out text: the corpus has one document"),
         (effort(seconds=61 * DAY), "phase.steps", "1,000 steps, about 61 d on this machine; wanted at most 60 days"),
     ],
 )
@@ -154,7 +154,7 @@ def test_of_a_corpus_of_one_document_nothing_is_held_out(
         Path(f"{name}-ids.toml").write_text(f'corpus = "{name}.toml"\ntokenizer = "{tokenizer}"\n')
         run.obtain(Corpus, f"{name}.toml")
         run.obtain(Encoding, f"{name}-ids.toml")
-    with pytest.raises(RecipeError, match="data: found nothing held out"):
+    with pytest.raises(RecipeError, match="data: found no held-out text"):
         rehearse(str(recipe(steps=4, data="wanted-ids.toml")))
     assert rehearse(str(recipe(steps=4, data="unwanted-ids.toml")))
 

@@ -151,7 +151,7 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
         "network: 1,230 parameters, 1,200 without heads; vocabulary 50",
         "phase 1: 160 FLOP a step",
         "phase 2: 640 FLOP a step",
-        "in all: 5 steps, 176 tokens, 1.76 kFLOP",
+        "in total: 5 steps, 176 tokens, 1.76 kFLOP",
     ]
     recipe.decay_schedule = Ramp(1.0, 0.25)
     recipe.objective_of = lambda index: SimpleNamespace(mask_prob=Ramp(0.3, 0.15), keep=0.1)
@@ -160,7 +160,7 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
         "phase 2: 640 FLOP a step, mask_prob 0.236 to 0.15, weight decay x 0.679 to 0.25",
     ]
     recipe.phase = recipe.phases = (phase(3), phase(0, epochs=2.0))
-    assert plan.sizes()[-1].startswith("in all: how many steps epochs are is known when")
+    assert plan.sizes()[-1].startswith("in total: the number of steps is known once")
 
 
 @pytest.mark.parametrize("one_way", [True, False])
