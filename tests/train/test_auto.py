@@ -336,7 +336,6 @@ def test_one_that_alone_has_no_room_ends(monkeypatch: pytest.MonkeyPatch, other:
 
 @pytest.mark.parametrize(("two", "seconds"), [(4.0, 2.0), (2.0, 5.0), (0.0, 2.0), (9.0, 0.5)])
 def test_a_step_is_an_update_and_its_micro_batches(monkeypatch: pytest.MonkeyPatch, two: float, seconds: float) -> None:
-    """Four of 2 rows, the first with the update in half a second; rows a second of two of them tell the others."""
     monkeypatch.setattr(auto, "_time_micro_batch", lambda job, index, micro, ranks, times: two)
     job: Any = Job(Recipe(phases(8)))
     assert auto._step_seconds(job, 0, 2, 4.0, GPU) == seconds

@@ -240,7 +240,6 @@ def saved(folder: Path, *steps: int, keep: int = 3, revision: Any = lambda step:
 
 
 def test_checkpoints_after_the_step_that_is_saved_go(tmp_path: Path) -> None:
-    """They were passed over as damaged when the run went on: were they left, they would be its last ones again."""
     saved(tmp_path, 3, 6, 9, 12)
     assert checkpoint.steps(tmp_path) == [6, 9, 12]
     saved(tmp_path, 7)
@@ -263,7 +262,6 @@ def test_the_last_few_are_kept_and_revisions_without_their_moments(tmp_path: Pat
 def test_a_checkpoint_has_its_name_on_the_disk_before_an_old_one_goes(
     tmp_path: Path, synced: list[tuple[str, str]]
 ) -> None:
-    """Else the power may go when neither stands."""
     saved(tmp_path, 2, 4, keep=1)
     named = synced.index(("rename", str(tmp_path / "step-000000004")))
     assert synced[named + 1] == ("sync", str(tmp_path))

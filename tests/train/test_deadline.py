@@ -77,7 +77,6 @@ def test_a_plan_never_has_more_steps_than_asked(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_was_too_large_is_cut(tmp_path: Path) -> None:
-    """Later phases by the same share; a step of theirs takes four times as long."""
     found = looked(
         tmp_path, phases(100, 100), phases(100, 100), seconds=250 / 0.95, step=16, each=1.0, learning=[0.5, 2.0]
     )
@@ -112,7 +111,6 @@ def test_what_was_used_before_and_validations_count(tmp_path: Path, more: dict[s
 
 
 def test_steps_of_a_small_batch_tell_of_the_whole_one(tmp_path: Path) -> None:
-    """A quarter of the batch took a quarter of the time: the plan stands, and what is past keeps its rows."""
     ramp = BatchRamp(start=2, over=40.0)
     asked = tuple(dataclasses.replace(phase, batch=8, batch_ramp=ramp) for phase in phases(100))
     cost = asked[0].whole_steps

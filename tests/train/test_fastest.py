@@ -295,7 +295,6 @@ def test_what_is_expected_before_anything_is_measured(recipe: Recipe, speeds: Si
 def test_several_runs_choose_once(
     recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As one process of each would, with its share of the cores; what cannot be planned is told by the runs."""
     words = ["layout.precision=auto", "layout.threads=0", "layout.tensor=2", *TINY]
     several = run.load(Pretraining, str(recipe()), words)[0]
     threads: list[tuple[int, int]] = []
@@ -331,8 +330,6 @@ def test_a_record_without_a_precision_meant_fp32(
 def test_a_run_keeps_its_choice(
     recipe: Recipe, speeds: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its recipe and log tell it; it learns what a run with that precision does, and goes on by it, also where
-    another would be chosen now."""
     named = pretrain(str(recipe("named")), ["layout.precision=bf16", *TINY])
     path, words = str(recipe("auto")), ["layout.precision=auto", *TINY]
     monkeypatch.setattr(deed, "choose_layout", lambda plan: plan)

@@ -87,7 +87,6 @@ def test_micro_batches_to_try_are_about_doubling(number: int, wanted: list[int])
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("new", [True, False])
 def test_a_job_is_put_together_as_its_recipe_says(monkeypatch: pytest.MonkeyPatch, rank: int, new: bool) -> None:
-    """In its order, with all that the recipe tells; the first rank alone keeps what the weights were."""
     seen: list[Any] = []
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     monkeypatch.setattr(torch, "use_deterministic_algorithms", seen.append)

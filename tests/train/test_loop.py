@@ -217,7 +217,6 @@ def test_a_run_stops_at_a_step_that_is_told_and_goes_on(
 def test_all_processes_stop_at_the_step_that_the_first_was_told(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others may lack the variable, or have another; an empty one says nothing."""
     monkeypatch.setenv(loop.STOP_AT, "")
     monkeypatch.setattr(loop, "first_alone", lambda ranks, act: 1 if act is loop.read_stop_at else act())
     with pytest.raises(Stopped) as ended:
@@ -246,8 +245,6 @@ def test_how_to_go_on_is_logged_though_nobody_reads(recipe: Recipe, monkeypatch:
 
 
 def test_a_reader_that_went_away_asks_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `tee` does by the Ctrl-C that the run hears too; it is saved, whoever comes first."""
-
     def lost(*words: object, **how: object) -> None:
         raise BrokenPipeError
 

@@ -120,7 +120,6 @@ def test_a_validation_is_a_line_of_its_own(tmp_path: Path) -> None:
 def test_what_a_full_disk_does_not_take_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In its order, told once, no half line; at the end it is an error."""
     own = of(tmp_path)
     own.write_validation({"step": 1})
     real = Path.open

@@ -297,7 +297,6 @@ def test_trials_are_not_started_by_several_processes(stopped: None, home: Path) 
 def test_a_folder_of_another_run_is_refused_before_data_are_made(
     stopped: None, home: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the recipe that was asked for, which is known before any data are; with `--anew` it goes."""
     monkeypatch.undo()
     monkeypatch.chdir(home)
     pretrain(str(recipe("r", steps=4)))
@@ -448,7 +447,6 @@ IN_A_RECIPE = [("r.toml", words, said) for words, how, said in BROKEN if not how
 def test_other_doors_refuse_a_recipe_in_the_words_of_the_run(
     stopped: None, home: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: list[str], said: str
 ) -> None:
-    """Submit and estimate ask for no more than they need to know; a study refuses all that its runs would."""
     dry_run = rehearse if name == "r.toml" else rehearse_finetuning
     wanted, acts = outcome(dry_run, name, words), doors(monkeypatch)
     before = tree(home)

@@ -141,7 +141,6 @@ def test_absurd_measurements(capsys: pytest.CaptureFixture[str], words: list[str
 
 @pytest.mark.long
 def test_rows_that_are_being_made_hear_a_request_to_stop(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step is not taken; what was learned before it is saved, and the run goes on as if nothing had been."""
     whole = pretrain(str(recipe("whole", steps=6)), ["layout.micro=1"])
     real, made = MicroBatches.__getitem__, []
 

@@ -207,7 +207,6 @@ def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pyt
 def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at: int
 ) -> None:
-    """From the last checkpoint, or anew; as a run does that was stopped there and goes on with so many."""
     update, asked = loop.train_step, recipe("full")
     tried: list[int] = []
 
@@ -371,7 +370,6 @@ def test_tensorboard_events_where_it_is_installed(recipe: Recipe) -> None:
 
 
 def test_a_recipe_that_was_refused_can_be_mended(recipe: Recipe) -> None:
-    """What never came to a checkpoint does not stand in the way; the complaint names file and key."""
     asked = recipe()
     with pytest.raises(RecipeError, match=r"run\.toml: phase\[1\]\.batch: found 8, not a multiple"):
         pretrain(str(asked), ["layout.micro=3"])
@@ -504,7 +502,6 @@ def test_a_run_goes_on_with_its_own_threads(
 def test_a_run_begins_with_data_that_are_whole(
     recipe: Recipe, store: Path, tmp_path: Path, ranks: int, nursery: Any
 ) -> None:
-    """A flipped bit is told before the first step; a run that goes on does not read all again."""
     shutil.copytree(store, tmp_path / "store")
     data = bytearray((tmp_path / "store/train.bin").read_bytes())
     Run(tmp_path / "store").set(checksums={"train.bin": files.checksum(tmp_path / "store/train.bin")})

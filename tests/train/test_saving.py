@@ -189,7 +189,6 @@ def test_a_second_rank_tells_its_own_and_hears_the_outcome(
 def test_a_step_is_saved_as_it_is_unless_it_stands(
     told: Callable[..., Saving], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is being written comes first; of step 0 and of one that stands there is nothing to save."""
     saved = told(None, None, None)
     asked: list[tuple[int, bool]] = []
     monkeypatch.setattr(saving, "steps", lambda folder: [4])

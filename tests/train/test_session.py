@@ -59,7 +59,6 @@ def test_validations_up_to_the_step_that_is_gone_on_from(tmp_path: Path) -> None
 def test_a_checkpoint_is_put_back(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Weights, moments, the guard's course and fp16's factor; states inside a phase, and none at its border."""
     words = ("trouble.spike=9.0", "trouble.window=3")
     one, other = job(*words), job("seed=1", *words)
     for each in (one, other):
@@ -213,7 +212,6 @@ def test_a_restart_of_torchrun_does_not_begin_anew_again(
 
 
 def test_what_is_asked_of_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Single settings, a mesh, those of a site; what auto finds is asked by nobody."""
     monkeypatch.setattr(request, "site_layout", lambda site: {"threads": 3, "device": "cuda"})
     words = ["layout.micro=2", "trouble.window=3", "layout.workers=0"]
     assert (
@@ -227,7 +225,6 @@ def test_what_is_asked_of_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_of_a_gpu_goes_on_without_one(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool
 ) -> None:
-    """Unless a GPU is asked for; every change is told."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     on_cpu = job().recipe
     kept = dataclasses.replace(on_cpu, layout=dataclasses.replace(on_cpu.layout, device="cuda:1", replicate=2))
@@ -322,7 +319,6 @@ def test_a_run_goes_on_with_its_own_data(
 def test_a_deadline_counts_from_the_start(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was made before the folder stood is part of it; without one nothing is fitted."""
     asked: list[float] = []
     shorter = job("seed=5").recipe
 
@@ -410,7 +406,6 @@ def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path
 
 
 def test_weights_that_are_there_already_stay(job: Callable[..., Job], tmp_path: Path) -> None:
-    """A finished run may be asked for again: what started from its weights finds them as they were."""
     small = job()
     tensors, place = own_tensors(small.objective), tmp_path / "weights"
     results.leave_weights(small, place, tensors)
@@ -500,7 +495,6 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_start_is_told_in_a_few_lines(
     going: Any, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What learns, on what, and where; with -v the plan and the machine as a whole, which the log always tells."""
     go, _ = going
     with logged(tmp_path / "log"):
         go()
@@ -513,7 +507,6 @@ def test_a_start_is_told_in_a_few_lines(
 
 
 def test_a_run_begins(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The peak is that of all ranks; who wants to rewind saves first, to have where to; its plan is told."""
     go, noted = going
     assert go() == {"finished": True}
     told = capsys.readouterr().err.splitlines()
@@ -563,7 +556,6 @@ def test_a_checkpoint_of_no_numbers_is_not_gone_on_from(going: Any, tmp_path: Pa
 
 
 def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Stopped it says how to go on; by trouble its checkpoint is settled, by anything else waited for."""
     go, noted = going
     for step, said in ((3, "saved at step 3 of 5"), (0, "stopped before its first step")):
         with pytest.raises(Stopped):
@@ -585,7 +577,6 @@ def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_remedy_names_what_can_be_gone_on_from(job: Callable[..., Job], tmp_path: Path) -> None:
-    """Revisions, which hold weights alone, are nothing to go on from."""
     own, error = job(), Trouble("x", "loss nan", "numbers")
     assert "checkpoint" in results.with_remedy(error, own, tmp_path).remedy
     for step, sums in ((2, ["model", "optimizer"]), (4, ["model"])):
@@ -607,7 +598,6 @@ def test_a_layout_is_measured_to_begin_with(
     stands: bool,
     micro: int,
 ) -> None:
-    """A run that stands keeps the one that was found, with its own recipe; a deadline is not applied again."""
     own = job("layout.micro=1")
     laid = lambda recipe, micro: dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=micro))  # noqa: E731
     begun: list[Any] = []

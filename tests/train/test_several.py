@@ -204,7 +204,6 @@ def test_what_a_run_is_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_that_stands_is_started_with_its_own_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its bits depend on them; the newest checkpoint tells, or the record of a run that has none yet."""
     begun: list[list[str]] = []
     monkeypatch.setattr(run_group.subprocess, "Popen", lambda words, **how: begun.append(words))
     (one,) = planned(tmp_path, seeds=(1,))
@@ -220,7 +219,6 @@ def test_a_run_that_stands_is_started_with_its_own_threads(tmp_path: Path, monke
 def test_a_run_that_ended_well_but_is_not_done_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was told to stop at a step."""
     monkeypatch.setattr(run_group, "side_by_side", lambda waiting, places, stopped: ((one, 0) for one in waiting))
     told: list[str] = []
     made = planned(tmp_path, seeds=(1, 2))

@@ -179,7 +179,6 @@ def ours(recipe: Recipe, workers: int) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("workers", [0, 2] if FULL else [2])
 def test_torchrun(recipe: Recipe, tmp_path: Path, name: str, workers: int) -> None:
-    """It passes a signal on to the group of each process; of SIGUSR1 it has to be told."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     command = [*torchrun, "--signals-to-handle", ",".join(NAMES), *ours(recipe, workers)]
     said = perform(command, tmp_path / "run", lambda run: os.killpg(run.pid, signal.Signals[name]))

@@ -186,7 +186,6 @@ def test_kill_9_of_all_at_any_moment_loses_nothing(
 def test_kill_9_of_one_ends_all_and_is_told(
     start: Start, whole: Callable[..., Course], tmp_path: Path, mesh: str
 ) -> None:
-    """The launcher ends, not with 0, and says whom it lost; the same command goes on to the same losses."""
     wanted = whole(*MESHES[mesh], devices=2)
     chance, folder = random.Random(f"one {mesh}"), tmp_path / "killed"
     kills = (KILLS + 1) // 2
@@ -297,7 +296,6 @@ before(snapshots.shutil, "rmtree", half_away)
 def test_kill_9_while_one_part_stands_and_the_other_does_not(
     start: Start, whole: Callable[..., Course], tmp_path: Path, mesh: str
 ) -> None:
-    """A checkpoint counts when all ranks' parts do; with `--restarts` the run goes on by itself."""
     wanted, folder = whole(*MESHES[mesh], devices=2), tmp_path / "killed"
     fault = f"""
 def late(path, *_):
@@ -340,7 +338,6 @@ def real(command: list[str], recipe: Path, folder: Path, fault: str) -> subproce
 
 @pytest.mark.long
 def test_the_command_begins_again(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
-    """`--devices 2 --restarts 1`: who is lost is told, without a stack, and the run ends with the same losses."""
     folder = tmp_path / "again"
     process = start(folder, "--restarts", "1", devices=2, fault=ONCE)
     assert process.wait() == 0, process.said
@@ -355,7 +352,6 @@ def test_the_command_begins_again(start: Start, whole: Callable[..., Course], tm
 
 @pytest.mark.long
 def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, tmp_path: Path) -> None:
-    """`torchrun --max-restarts 2 -m ordsmed pretrain RECIPE`: as often as it begins again, the run goes on."""
     folder = tmp_path / "again"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
     found = real(torchrun, recipe_file, folder, ONCE)
@@ -367,7 +363,6 @@ def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, 
 
 @pytest.mark.long
 def test_the_first_rank_leaves_last(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
-    """What ranks tell each other is kept by the first: it waits until a slow one has heard the end."""
     folder = tmp_path / "slow"
     late = 'before(session, "first_alone", lambda *_: RANK == 1 and time.sleep(0.1))'
     for _ in ("to the end", "all is done"):
@@ -408,7 +403,6 @@ def goes_on(start: Start, folder: Path, wanted: Course, *words: str, devices: in
 def test_the_launcher_is_asked_to_stop(
     start: Start, whole: Callable[..., Course], tmp_path: Path, number: signal.Signals
 ) -> None:
-    """A scheduler's SIGTERM or warning: all ranks save the same step; exit status 128 + signal; the run goes on."""
     wanted, folder = whole(devices=2), tmp_path / "stopped"
     process = start(folder, "--restarts", "3", devices=2, fault=PAUSE)
     paused(process, tmp_path)
@@ -536,7 +530,6 @@ else: {late.get(where, "pass")}
 @pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_error_of_one_rank_is_told_in_its_own_words(start: Start, tmp_path: Path, rank: int) -> None:
-    """A GPU out of memory on one rank is told as that, and ends all."""
     fault = f"""
 def short():
     if RANK == {rank}:
@@ -574,7 +567,6 @@ loop.total_counts = counts
 
 @pytest.mark.long
 def test_a_mesh_that_was_measured_is_kept(start: Start, tmp_path: Path) -> None:
-    """Copies do not fit, nor do they with recomputing; who goes on with `--layout auto` measures nothing again."""
     fault = """
 from ordsmed.train import auto
 auto._tried = lambda job, index, micro, ranks, **_: micro * float(job.recipe.layout.shard == 2 and micro < 3)
@@ -702,7 +694,6 @@ before(checkpoint.CheckpointWriter, "save", lambda self, step, *_, **__: limit(2
 
 @pytest.mark.long
 def test_a_disk_that_is_full_for_a_while(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
-    """One checkpoint is missing, which is said; the run goes on and ends well."""
     folder = tmp_path / "full"
     process = start(folder, "keep=9", fault=FULL_AT.format(steps=[9]))
     assert process.wait() == 0, process.said
@@ -720,7 +711,6 @@ def test_a_disk_that_is_full_for_a_while(start: Start, whole: Callable[..., Cour
 def test_a_disk_that_stays_full(
     start: Start, whole: Callable[..., Course], tmp_path: Path, steps: list[int], last: int
 ) -> None:
-    """The third time in a row, or at the end, the run ends in one line; with space again it goes on."""
     folder = tmp_path / "full"
     process = start(folder, fault=FULL_AT.format(steps=steps))
     assert process.wait() == 1, process.said
@@ -783,7 +773,6 @@ at_step(45, lambda: (mark("meanwhile"), until("read"), limit(0)))
 
 @pytest.mark.long
 def test_metrics_on_a_full_disk_at_the_end(start: Start, tmp_path: Path) -> None:
-    """What cannot be written at the end is an error, and no half line stands."""
     folder = tmp_path / "full"
     process = start(folder, *MANY, fault="at_step(6, lambda: limit(4_000))")
     assert process.wait() == 1, process.said
@@ -818,7 +807,6 @@ boxes.write = slowly
 def test_a_slow_disk_loses_nothing(
     start: Start, whole: Callable[..., Course], tmp_path: Path, devices: int, rank: int
 ) -> None:
-    """Checkpoints hold the step they are of, though learning goes on meanwhile; killed meanwhile, the run goes on."""
     wanted, folder = whole(devices=devices), tmp_path / "slow"
     fault = SLOW.format(seconds=0.15, rank=rank)
     process = start(folder, "keep=9", devices=devices, fault=f"{fault}\nif RANK == {rank}: at_step(14, die)")
@@ -842,7 +830,6 @@ def is_whole_but_for_one(folder: Path) -> bool:
 def test_a_part_that_one_rank_cannot_write(
     start: Start, whole: Callable[..., Course], tmp_path: Path, rank: int
 ) -> None:
-    """Nobody waits for it: the checkpoint is missing, told with the reason; a disk full for good ends the run."""
     wanted, folder = whole(devices=2), tmp_path / "part"
     fault = f"""
 def refuse(path, *_):
@@ -872,7 +859,6 @@ before(boxes, "write", refuse)
 def test_validation_rows_that_do_not_divide(
     start: Start, whole: Callable[..., Course], tmp_path: Path, rows: int, mesh: str
 ) -> None:
-    """More ranks than batches, or a last batch of fewer rows: nobody waits for ever, and the result is one rank's."""
     words = [
         f"validation_rows={rows}",
         "phase[1].steps=4",

@@ -89,7 +89,6 @@ def test_what_is_carried_begins_anew_after_a_step_that_teaches_nothing(small: Ca
 
 
 def test_a_step_moves_by_its_rate_and_feeds_the_running_mean(small: Callable[..., Job]) -> None:
-    """Adam's first step is the rate for every weight that has a slope; the clip, the rate and the mean are applied."""
     moved = {}
     for rate in (1e-3, 4e-3):
         job = small("optimizer.decay=0.0", "average=0.5", "model.dropout=0.0", "model.attention_dropout=0.0")
@@ -270,7 +269,6 @@ def course(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 def test_a_run_goes_through_its_phases(course: Callable[..., Course]) -> None:
-    """Every step is told once; saved and judged when the recipe says and at the end; states begin anew with a phase."""
     found = course()
     assert found.train() == 5
     assert found.seen == [1, 2, 3, 4, 5]
@@ -288,7 +286,6 @@ def test_a_run_goes_through_its_phases(course: Callable[..., Course]) -> None:
 
 
 def test_each_step_knows_how_much_work_lies_ahead(course: Callable[..., Course]) -> None:
-    """That of all phases: what the time left is told by."""
     found = course()
     real, told = loop.Meters.add, []
     add = lambda own, line, sums: told.append((line["flops"], line["ahead"])) or real(own, line, sums)  # noqa: E731
@@ -369,7 +366,6 @@ def test_without_saving_and_judging_a_run_ends_all_the_same(course: Callable[...
 
 
 def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable[..., Course]) -> None:
-    """Known before the run goes on; the others keep their numbers."""
     found = course()
     found.job.state.left_out = [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
     before = weights_of(found.job)
@@ -408,7 +404,6 @@ def test_trouble_in_a_step_is_answered_at_once(course: Callable[..., Course]) ->
 
 
 def test_what_is_saved_has_its_lines(course: Callable[..., Course]) -> None:
-    """Killed after a checkpoint, the run goes on from it: no line before it is made again."""
     found = course("validate=0", "log=9")
     lines: list[tuple[int, list[int]]] = []
     saved = lambda step, final: lines.append((step, [line["step"] for line in read(found.folder / "metrics.jsonl")]))  # noqa: E731
@@ -481,7 +476,6 @@ def test_terms_that_an_objective_forgets_are_one_line(
     [('"constant"', [1, 1, 1, 1]), ('"rate"', [0.5, 1, 1, 0.5]), ("{start=1.0,end=0.2}", [1, 0.8, 0.6, 0.4])],
 )
 def test_weight_decay_follows_its_schedule(small: Callable[..., Job], schedule: str, wanted: list[float]) -> None:
-    """A step without a gradient shows it alone; of a run that goes on it is the same."""
     schedules = "phase.warmup=2", "phase.schedule='linear'"
     found = []
     for step in range(4):

@@ -70,7 +70,6 @@ def test_a_beat_says_how_far_a_rank_is(board: Board) -> None:
 
 
 def test_it_beats_while_it_stands_and_no_longer(board: Board) -> None:
-    """At once, and again and again; alone there is nobody to tell."""
     with of(board, 1) as own:
         for _ in range(6000):
             if own.count > 2:
@@ -96,7 +95,6 @@ def test_who_is_slowest_is_furthest_behind(board: Board) -> None:
 
 
 def test_who_is_silent_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 1's beat goes on, rank 2's stands still, rank 3 never came; the one that asks beats on meanwhile."""
     own = of(board, 0, world=4)
     board.beat(1, 5, 7)
     board.beat(2, 5, 7)
@@ -210,7 +208,6 @@ def test_a_broken_connection_means_that_somebody_is_lost(board: Board, monkeypat
 
 
 def test_an_error_of_its_own_is_no_broken_connection(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are told in its words; short memory comes with a remedy, a fault stays a fault."""
     set_time(monkeypatch, watch, sleep=lambda _: None)
     own = of(board, 1)
     assert own.explain(RuntimeError("shapes differ\nmore")) is None
@@ -283,7 +280,6 @@ def test_a_first_rank_that_stops_before_the_watch_stands_is_not_waited_for(
 def test_a_hanging_process_says_why_and_ends_once(
     board: Board, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its main thread waits in a collective, which nothing but the process's end leaves; whoever tells first, tells."""
     ended: list[int] = []
     monkeypatch.setattr(watch.os, "_exit", ended.append)
     own = of(board, 2)

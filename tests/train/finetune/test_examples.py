@@ -136,7 +136,6 @@ def test_what_a_run_keeps_of_its_files(read_in: Any, tmp_path: Path) -> None:
 def test_the_loss_of_a_check_is_that_of_its_terms_by_their_weights(
     read_in: Any, words: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the scores of what is said; a term that no example has counts nothing."""
     data = read_in[1]()
     objective = fresh(data.task, NETWORK, words, 0)
     objective.weights = {"classify": 3.0, "other": 2.0, "none": 5.0}

@@ -183,7 +183,6 @@ def test_a_trial_that_is_done_is_not_made_again(grid: Path, made: list[str]) -> 
 
 
 def test_parts_make_what_the_whole_makes(grid: Path, tmp_path: Path, made: list[str]) -> None:
-    """Each its own trials; who ends last tells of all, whichever that is."""
     recipe, more = str(labelled(tmp_path)), ["seeds=[1,2]", "grid.rate=[1e-6,5e-3]", "grid.task.length=[16]"]
     assert finetune(recipe, more, part="3/3") == tmp_path / "out"
     assert made == [NAMES[2]]
@@ -344,7 +343,7 @@ def test_a_request_to_stop_reaches_the_trials(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     said = process.communicate()[1]
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"0 of 2 trials are done; resume with: ordsmed finetune {tmp_path}/out" in " ".join(said.split())
+    assert f"0 of 2 trials are done; resume it with: ordsmed finetune {tmp_path}/out" in " ".join(said.split())
     for folder in (*runs, tmp_path / "out"):
         assert Run(folder).status["state"] == "stopped"
     for one in runs:

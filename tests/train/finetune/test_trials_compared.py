@@ -324,7 +324,6 @@ def test_trials_of_before_were_in_fp32(tmp_path: Path, at_once: list[str], monke
 def test_trials_are_made_compared_and_stood_for(
     tmp_path: Path, at_once: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What stands is not made again, and what is better takes the folder's place."""
     folder = tmp_path / "out"
     asked = recipe(folder, seeds=(2, 1), jobs=1)
     assert perform(folder, asked, "r") == folder

@@ -379,7 +379,6 @@ def test_layers_split_take_less(found: Any, alone: Any, option: str) -> None:
 
 @pytest.mark.parametrize("family", ["bert mlm", "elmo bilm"])
 def test_layouts_hand_over_to_each_other(at_work: AtWork, recipes: dict[str, str], tmp_path: Path, family: str) -> None:
-    """Saved on four ranks, gone on with on two or one, from copies to split weights to split layers and back."""
     case = {"recipe": recipes[family], "judge": 8}
     whole = at_work(tmp_path / "a", 1, [{**case, "name": "whole", "shape": [1, 1, 1], "steps": 16}])[0]["whole"]
     way = [  # processes, mesh, and where it starts from

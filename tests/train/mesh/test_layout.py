@@ -168,7 +168,6 @@ def test_the_network_that_cannot_be_split_is_named(recipe: Recipe) -> None:
 
 
 def test_in_fp32_nothing_is_kept_exact() -> None:
-    """What is asked for beside a precision that is left open holds where that comes to 16 bits."""
     layout = Layout(exact=("norms",))
     assert [layout.with_precision(precision).exact for precision in ("fp32", "bf16", "fp16")] == [
         (),
@@ -214,7 +213,6 @@ def test_a_kept_layout_is_fitted(layout: Layout, world: int, shape: tuple[int, .
 
 
 def test_a_kept_layout_lies_as_it_did_on_so_many() -> None:
-    """What was asked for is not changed, but refused."""
     lay = [{"from": 0, "processes": 2, "mesh": [1, 2, 1]}, {"from": 4, "processes": 1, "mesh": [1, 1, 1]}]
     assert Layout(replicate=1).fitted(PHASES, 2, lay, asked=set())[0].shape(2) == (1, 2, 1)
     assert Layout().fitted(PHASES, 2, lay, asked=set())[0].shape(2) == (1, 2, 1)
@@ -246,7 +244,6 @@ def stored(folder: Path, **layout: object) -> Path:
 def test_a_kept_layout_is_no_reason_to_refuse(
     recipe: Recipe, store: Path, kept: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run is shown as it lies, and goes on by its folder as well as it can; a finished one stays as it lies."""
     if not (store / "recipe.toml").exists():
         (store / "recipe.toml").write_text('corpus = "none"\ntokenizer = "none"\n')
     asked = recipe("kept", steps=8)
@@ -276,7 +273,6 @@ def test_a_kept_layout_is_no_reason_to_refuse(
 
 @pytest.mark.long
 def test_a_run_goes_on_on_another_layout(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the recipe's name or the run's folder; what was changed is kept and told."""
     import shutil
 
     whole = pretrain(str(recipe("whole")))

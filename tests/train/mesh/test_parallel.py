@@ -134,7 +134,6 @@ def test_it_is_spread_in_order_as_the_mesh_says(
 
 
 def test_an_old_gloo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch 2.7 has no means there, which FSDP2 asks for at the end of a first backward; a lost process is no such."""
     asked: list[Any] = []
 
     def refused(values: torch.Tensor, op: Any) -> None:

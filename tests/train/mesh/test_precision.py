@@ -247,7 +247,6 @@ def test_gradients_that_are_no_numbers_at_the_smallest_factor_end_the_run() -> N
 
 
 def test_a_fixed_factor_stays_and_a_gradient_that_runs_over_is_told() -> None:
-    """As a loss scale that a command line of others names; theirs learns numbers that are none from there on."""
     layout = Layout(precision="fp16", scale=128.0, scale_window=0)
     scaler = Scaler.of(layout)
     assert all(scaler.accept(torch.tensor(1.0), "") for _ in range(5))
@@ -312,7 +311,6 @@ def test_tf32_is_switched_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_amd_has_bf16_but_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its GPUs tell (9, 0), and torch would multiply in fp32 without a word."""
     device = pretended(monkeypatch, "AMD Instinct MI250X", (9, 0), amd=True)
     assert precision.set_up(Layout(precision="bf16"), device).startswith("precision: bf16")
     assert "bf16 is faster on AMD Instinct MI250X" in precision.set_up(Layout(precision="fp32"), device)
@@ -373,7 +371,6 @@ def test_a_cpu_in_fp32_is_told_what_would_be_faster(monkeypatch, tiles: bool, ha
 
 
 def test_norms_without_biases_and_out_of_autocast() -> None:
-    """What is looked at beside training is as exact as its numbers."""
     layout, x = Layout(precision="bf16"), torch.randn(5, 8)
     network = nn.Sequential(nn.LayerNorm(8, bias=False), nn.LayerNorm(8, 0.5))
     plain = [layer(x) for layer in network]
@@ -457,7 +454,6 @@ def test_a_block_that_fails_has_its_own_weights_again() -> None:
 
 
 def test_weights_of_layers_are_cast_once_and_lie_as_they_were_after() -> None:
-    """Also where what is asked fails; a network that moved or another dtype is cast anew."""
     network = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2, bias=False))
     own, cast, held = dict(network.named_parameters()), CastWeights(), []
     for _ in range(2):

@@ -137,7 +137,6 @@ def killed(run: Path, step: int, folder: Path) -> Path:
 @pytest.mark.parametrize("micro", [4, 2])
 @pytest.mark.parametrize("step", range(1, 7) if FULL else (3, 5, 6))
 def test_a_run_that_was_killed_goes_on_bit_by_bit(here: Path, step: int, micro: int) -> None:
-    """At the border of phases and within, with other data, masks, angles, frozen weights and moments begun anew."""
     folder = killed(here / f"whole{micro}", step, here / f"killed-{micro}-{step}")
     pretrain(str(folder))
     assert learned(folder) == learned(here / f"whole{micro}")
@@ -198,7 +197,6 @@ def test_what_the_plan_tells_before_anything_runs(here: Path, capsys: pytest.Cap
 
 
 def test_networks_are_as_their_phase_wants_them(here: Path) -> None:
-    """Rates of dropout, angles and masks, also where a run goes on; other weights cannot be asked for."""
     job = job_of(written(here, "networks"))
     for index, theta, rate, mask_prob in (
         (0, 500.0, 0.1, 0.3),
@@ -400,7 +398,6 @@ def test_a_batch_that_grows(here: Path) -> None:
 
 
 def test_a_batch_that_grows_is_learned_alike_in_other_micro_batches(here: Path) -> None:
-    """Without dropout; and the plan tells how it grows."""
     losses = []
     for micro, way in ((1, "by=1"), (2, "by=2")):
         words = [f"phase[1].batch_ramp={{start=2,over=2,{way}}}", "phase[2].batch_ramp={start=2}", "model.dropout=0.0"]
