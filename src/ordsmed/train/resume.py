@@ -51,7 +51,7 @@ def is_resumed(plan: Plan, request: Request) -> bool:
             return True
         if checkpoint.steps(folder / "checkpoints"):
             raise misfit(request)
-    _remove(folder)  # a run without a checkpoint, whose recipe was corrected
+    _remove(folder)  # it has no checkpoint, and the recipe was changed
     return False
 
 

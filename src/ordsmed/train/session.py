@@ -60,7 +60,7 @@ def rehearse(
 
 
 def dry_run(kind: type[P], request: Request) -> P:
-    """Rehearse a request. Making must be switched off by the caller."""
+    """Rehearse a request. Call it within `run.nothing_made()`, so that missing inputs are not made."""
     folder, plan = request.folder, check(kind, request)
     whole = plan.data is not None and plan.ranks.world == 1
     if whole:
