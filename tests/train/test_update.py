@@ -457,9 +457,9 @@ def test_counts_of_the_whole_step_and_the_wish_to_stop_travel_together(
 @pytest.mark.parametrize(
     ("method", "given", "message"),
     [
-        ("count", {"pairs": torch.ones(())}, "count\\(\\): gives a table of pairs; wanted a table with the terms"),
-        ("count", {}, "count\\(\\): gives a table of nothing"),
-        ("forward", torch.ones(()), "forward\\(\\): gives no table; wanted a table with the terms of its weights: mlm"),
+        ("count", {"pairs": torch.ones(())}, "count\\(\\): gave a table of pairs; wanted a table with the terms"),
+        ("count", {}, "count\\(\\): gave a table of nothing"),
+        ("forward", torch.ones(()), "forward\\(\\): gave no table; wanted a table with the terms of its weights: mlm"),
     ],
 )
 def test_terms_that_an_objective_forgets_are_one_line(
