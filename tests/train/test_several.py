@@ -37,8 +37,8 @@ def test_why_a_run_failed(tmp_path: Path) -> None:
     one.output_file.write_text("step 1\nordsmed: here: wrong; wanted right\nordsmed: there: wrong too\nmore\n")
     assert run_group.failure_of(one, 1) == "there: wrong too"
     one.output_file.write_text("Traceback\n")
-    assert run_group.failure_of(one, 3) == f"exit status 3; {one.output_file} tells more"
-    assert run_group.failure_of(one, -signal.SIGKILL) == f"ended by SIGKILL; {one.output_file} tells more"
+    assert run_group.failure_of(one, 3) == f"exit status 3; see {one.output_file}"
+    assert run_group.failure_of(one, -signal.SIGKILL) == f"ended by SIGKILL; see {one.output_file}"
     assert run_group.failure_of(one, 0) == ""
     assert not one.output_file.exists()
 
@@ -229,7 +229,7 @@ def test_a_run_that_ended_well_but_is_not_done_is_not_counted(
     group = Trials(folder=tmp_path, recipe=made[0].recipe, runs=tuple(made), plan=FinetuningPlan)  # type: ignore[arg-type]
     failed = group.make(lambda one, left: told.append(one.name))
     assert (told, list(failed)) == ([], ["seed-1"])
-    assert "seed-1 failed: stopped before its end (ORDSMED_STOP_AT); the same command" in capsys.readouterr().err
+    assert "seed-1 failed: stopped before its end (ORDSMED_STOP_AT); run the same command" in capsys.readouterr().err
 
 
 def test_a_run_whose_process_was_killed_is_tried_again(

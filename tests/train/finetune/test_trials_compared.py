@@ -336,7 +336,7 @@ def test_trials_are_made_compared_and_stood_for(
     began = status["began"]
     perform(folder, recipe(folder, seeds=(2, 3), jobs=1), "r")
     assert at_once == ["seed-2", "seed-1", "seed-3"]
-    assert "1 of 2 trials stand; " in capsys.readouterr().err
+    assert "1 of 2 trials are done; " in capsys.readouterr().err
     for name in trials.COPIED:
         (made,) = (folder / name).iterdir()
         assert made.read_text().endswith("of seed-3")
