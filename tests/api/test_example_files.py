@@ -57,7 +57,7 @@ def test_a_dict_of_lists_is_a_file_of_the_run(learn: Any) -> None:
     ):
         ordsmed.finetune("run", train=CLASSES)
     other = {**CLASSES, "text": ["w5"] * 16}
-    with pytest.raises(ordsmed.RecipeError, match="holds a run of another recipe or other data"):
+    with pytest.raises(ordsmed.RecipeError, match="holds a run of another recipe or of other data"):
         learn("classify", train=other, dev=CLASSES)
     again = learn("classify", train=other, dev=CLASSES, anew=True)
     assert "w5" in Path(learned_from(again)).read_text()

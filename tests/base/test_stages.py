@@ -86,7 +86,7 @@ def test_verbs_take_the_folder_as_the_model(made: Path, capsys: pytest.CaptureFi
     assert Origin.of("my model", key="init").folder == made / "model"
     with pytest.raises(SystemExit):
         main(["finetune", "my model"])
-    assert "`ordsmed finetune TASK 'init=my model'` teaches it a task" in capsys.readouterr().err
+    assert "`ordsmed finetune TASK 'init=my model'` trains it for a task" in capsys.readouterr().err
     with pytest.raises(RecipeError, match=r"^my model: is not an index, but make; wanted a folder of `ordsmed index`"):
         ordsmed.open_index("my model")
 

@@ -223,7 +223,7 @@ def job_for(objective: Any, model: Any, layout: Layout, optimizer: Any, vocabula
     if hasattr(made, "elmo"):
         with torch.device("cuda"):
             made.begin(0, 4)
-    precision.keep_in_half(made, layout)
+    precision.return_half(made, layout)
     ranks = Ranks(CUDA)
     spread = parallel.spread(made, layout, ranks)
     phases = (Phase(steps=1, length=8, batch=1, learning_rate=1e-3),)
@@ -257,10 +257,10 @@ def step_of(
         before = {name: (p.dtype, p.device.type) for name, p in job.objective.named_parameters()}
         if shape or tuned:  # what the first update makes it makes once
             with Ledger():
-                loop.update(job, micros, 1e-3, 0, 0, step=1)
+                loop.train_step(job, micros, 1e-3, 0, 0, step=1)
         with Ledger() as step:
             job.parallel.sum_gradients = lambda parts: passes.update(step.told())  # type: ignore[method-assign]
-            loop.update(job, micros, 1e-3, 0, 0, step=1)
+            loop.train_step(job, micros, 1e-3, 0, 0, step=1)
         after = {name: (p.dtype, p.device.type) for name, p in job.objective.named_parameters()}
         assert before == after, "a step changes no weight's type or place"
         judged = Ledger()
@@ -280,50 +280,50 @@ def _types(out: Any) -> Iterator[str]:
 
 def cases() -> dict[str, Any]:
     """Every objective with every family that it is for, in every precision."""
-    return {f"{name}, {how}": _tried(*CASES[name], how) for name in CASES for how in PRECISIONS}
+    return {f"{name}, {how}": _time_micro_batch(*CASES[name], how) for name in CASES for how in PRECISIONS}
 
 
 def tasks() -> dict[str, Any]:
     """Every task, in every precision."""
-    return {f"{name}, {how}": _tried(*TUNED[name], how) for name in TUNED for how in PRECISIONS}
+    return {f"{name}, {how}": _time_micro_batch(*TUNED[name], how) for name in TUNED for how in PRECISIONS}
 
 
 def in_8_bits() -> dict[str, Any]:
     """Every family with products in 8 bits that has such layers."""
-    return {name: _tried(*CASES[name], "fp8") for name in CASES if not name.startswith("elmo")}
+    return {name: _time_micro_batch(*CASES[name], "fp8") for name in CASES if not name.startswith("elmo")}
 
 
 def layouts() -> dict[str, Any]:
     """Families whose blocks differ, by layouts that change when something is computed, and in which type."""
     hows = ("recomputed", "recomputed in fp8", "exact norms", "exact embeddings", "accumulated")
-    return {f"{name}, {how}": _tried(*CASES[name], how) for name in DIFFERENT for how in hows}
+    return {f"{name}, {how}": _time_micro_batch(*CASES[name], how) for name in DIFFERENT for how in hows}
 
 
 def older() -> dict[str, Any]:
     """On a V100, whose 16 bits are fp16 alone, and on an AMD: masks in place of kernels for texts of any length."""
     torch.cuda.get_device_capability = lambda *_: (7, 0)  # type: ignore[assignment]
-    told = {f"{name}, V100": _tried(*CASES[name], "fp16") for name in DIFFERENT}
+    told = {f"{name}, V100": _time_micro_batch(*CASES[name], "fp16") for name in DIFFERENT}
     torch.cuda.get_device_capability, torch.version.hip = lambda *_: (9, 4), "6.4"  # type: ignore[assignment]
-    return told | {f"{name}, AMD": _tried(*CASES[name], "bf16") for name in DIFFERENT}
+    return told | {f"{name}, AMD": _time_micro_batch(*CASES[name], "bf16") for name in DIFFERENT}
 
 
 def kernels_in_16_bits() -> dict[str, Any]:
     """Kernels of ours in fp16, beside products in 8 bits, and where blocks are computed again."""
     switch._running.update(("cross_entropy", "gelu", "residual_norm"))
     hows = ("fp16", "fp8", "recomputed", "exact norms", "exact embeddings")
-    return {f"{name}, {how}": _tried(*CASES[name], how) for name in DIFFERENT for how in hows}
+    return {f"{name}, {how}": _time_micro_batch(*CASES[name], how) for name in DIFFERENT for how in hows}
 
 
 def optimizers() -> dict[str, Any]:
     """A step of each."""
-    return {name: _tried(*CASES["bert mlm"], "bf16", optimizer) for name, optimizer in OPTIMIZERS.items()}
+    return {name: _time_micro_batch(*CASES["bert mlm"], "bf16", optimizer) for name, optimizer in OPTIMIZERS.items()}
 
 
 def ledger() -> dict[str, Any]:
     """Steps of real sizes, forward, backward, clipping and the optimizer, in bf16."""
     usual, of_elmo = OPTIMIZERS["adamw"], OPTIMIZERS["adagrad"]
     return {
-        name: _tried(
+        name: _time_micro_batch(
             objective,
             model,
             "bf16",
@@ -342,7 +342,7 @@ def by_kernels() -> dict[str, Any]:
     return ledger()
 
 
-def _tried(*how: Any, **more: Any) -> dict[str, Any]:
+def _time_micro_batch(*how: Any, **more: Any) -> dict[str, Any]:
     try:
         return step_of(*how, **more)
     except Exception as error:  # whatever it is, the test tells it

@@ -104,8 +104,8 @@ def test_a_stopped_training_goes_on_as_it_would_have(
     stood = {path for path in Path().rglob("*") if path.parts[0] not in (name, f".{name}.lock")}
     TRAININGS[name](f"{name}.toml")
     said = capsys.readouterr().err
-    assert f"goes on from {name}/checkpoints/step-00000000{STOP - 1}" in said
-    assert name != "tuned" or said.count("features stand, reused") == 2
+    assert f"resumed from {name}/checkpoints/step-00000000{STOP - 1}" in said
+    assert name != "tuned" or said.count("cached features are used") == 2
     assert {p for p in Path().rglob("*") if p.parts[0] != name and p.suffix != ".lock"} == {
         p for p in stood if p.suffix != ".lock"
     }
@@ -198,14 +198,14 @@ def make(folder: Path) -> None:
     for name, kind in MADE.items():
         run.obtain(kind, f"{name}.toml")
     pretrain("finished.toml")
-    update = loop.update
+    update = loop.train_step
 
     def stopping(job: Any, batches: Any, rate: float, index: int, inner: int, *more: Any, **how: Any) -> Any:
         if index == 0 and inner + 1 == STOP - 1:
             os.kill(os.getpid(), signal.SIGTERM)
         return update(job, batches, rate, index, inner, *more, **how)
 
-    loop.update = stopping  # type: ignore[assignment]
+    loop.train_step = stopping  # type: ignore[assignment]
     for name, perform in TRAININGS.items():
         try:
             perform(f"{name}.toml")
@@ -213,7 +213,7 @@ def make(folder: Path) -> None:
             pass
         else:
             raise AssertionError(name)
-    loop.update = update
+    loop.train_step = update
     pack(folder)
     for name, perform in TRAININGS.items():
         perform(f"{name}.toml")

@@ -63,7 +63,7 @@ def learned(job: Job, steps: int = 10) -> list[tuple[float, float]]:
     job.carry(0)
     ready = load(job.rows(0), job.share(0), 0, steps, workers=0, device=job.ranks.device)
     for inner, batches in enumerate(ready):
-        sums, norm, why = loop.update(job, batches, 1e-3, 0, inner)
+        sums, norm, why = loop.train_step(job, batches, 1e-3, 0, inner)
         assert not why
         found.append((sum(float(v) for v in sums.values()), float(norm)))
     return found
@@ -435,14 +435,14 @@ def test_workers_change_nothing(recipe: Recipe) -> None:
 def test_auto_takes_16_bits_and_keeps_them(recipe: Recipe) -> None:
     folder = pretrain(str(recipe()), [f'layout.device="{DEVICE}"', "layout.precision=auto", "phase.steps=2"])
     kept = run.read_recipe(Pretraining, folder).layout.precision
-    assert kept == precision.best_on(torch.device(DEVICE))
-    assert f"layout.precision: auto took {kept}: for which this GPU has units" in (folder / "log.txt").read_text()
+    assert kept == precision.fastest_format(torch.device(DEVICE))
+    assert f"layout.precision: auto chose {kept}: the GPU has units for it" in (folder / "log.txt").read_text()
 
 
 def test_auto_finds_a_layout_and_trains(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """In both phases, whatever filled the memory before."""
     total = torch.cuda.get_device_properties(DEVICE).total_memory
-    monkeypatch.setattr(auto, "ROOM", (1 << 30) / total)
+    monkeypatch.setattr(auto, "MEMORY_SHARE", (1 << 30) / total)
     torch.empty(2 << 30, dtype=torch.uint8, device=DEVICE)
     more = "[[phase]]\nsteps = 4\nlength = 64\nbatch = 4\nrate = 1e-3\n"
     folder = pretrain(str(recipe(more=more)), [f'layout.device="{DEVICE}"'], layout="auto")

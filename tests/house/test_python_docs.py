@@ -19,7 +19,7 @@ CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
 def beside_recipes(request: Any, tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with quick recipes under the page's names, and what README's commands leave, or nothing else."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e11)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e11)
     Path("tiny").mkdir()
     for name in ("bert", "gpt2"):
         text = (tiny_run.folder / f"pretrain-{name}.toml").read_text()

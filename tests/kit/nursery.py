@@ -32,9 +32,9 @@ from ordsmed.base.launch import local
 from ordsmed.learn.objectives import mlm
 from ordsmed.learn.optimizers import adamw
 from ordsmed.nn.models import bert
-from ordsmed.train import session
+from ordsmed.train import runner
 
-session.measured_peak = lambda *_: 1e11  # a figure on the screen, and seconds
+runner.measured_peak = lambda *_: 1e11  # a figure on the screen, and seconds
 
 
 class Born(BaseException):

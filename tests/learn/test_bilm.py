@@ -289,9 +289,9 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -
     text = recipe.read_text().replace('"bilm"\nsamples = 0', '"mlm"').replace('"elmo"', '"bert"')
     lines = [line for line in text.splitlines() if not line.startswith(("cells", "filters"))]
     (tmp_path / "other.toml").write_text("\n".join(lines))
-    with pytest.raises(RecipeError, match="holds whole words"):
+    with pytest.raises(RecipeError, match="has whole words"):
         job_of(tmp_path / "other.toml")
-    with pytest.raises(RecipeError, match="elmo has no plan for it"):
+    with pytest.raises(RecipeError, match="elmo cannot be split"):
         Layout(tensor=2).check(MODEL, [6], 2)
     with pytest.raises(RecipeError, match="written by hand"):
         Layout(compile=True).check(MODEL, [6], 1)

@@ -31,7 +31,7 @@ from ordsmed.learn.objectives import mlm
 from ordsmed.nn import products
 from ordsmed.nn.models import modern
 from ordsmed.train.mesh.layout import Layout
-from ordsmed.train.mesh.precision import autocast, keep_in_half
+from ordsmed.train.mesh.precision import autocast, return_half
 
 WORDS = 50_368
 STEP: Callable[[], None]
@@ -80,7 +80,7 @@ def ours(asked: Any, tokens: torch.Tensor, places: torch.Tensor) -> Callable[[],
     signs: Any = SimpleNamespace(vocabulary=WORDS)
     network = mlm.Mlm().build(settings, signs).train()
     layout = Layout(precision=asked.precision)
-    keep_in_half(network, layout)
+    return_half(network, layout)
     products.take(network)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
     positions = torch.arange(asked.length).expand_as(tokens).contiguous()

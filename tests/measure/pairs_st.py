@@ -154,7 +154,7 @@ class Beside(TrainerCallback):
         self.alone.append(now - self.began)
         self.whole.append(now - self.rested)
         began = self.clock()
-        seen, _, _ = loop.update(job, next(self.ready), job.phases[0].rate_at(step), 0, step, step=step + 1)
+        seen, _, _ = loop.train_step(job, next(self.ready), job.phases[0].rate_at(step), 0, step, step=step + 1)
         self.ours.append(self.clock() - began)
         self.our_losses.append(float(seen["pairs"]))
         self.rested = self.clock()

@@ -251,7 +251,7 @@ def test_types_in_fp32_make_no_stream_of_fp32() -> None:
     """Norms that stand before leave the sum as it came: it must be in 16 bits from the embeddings on."""
     settings = megatron_bert.MegatronBert(width=64, layers=1, heads=1)
     network = settings.build(30)
-    precision.keep_in_half(network, Layout(precision="bf16"))
+    precision.return_half(network, Layout(precision="bf16"))
     kinds = []
     network.blocks[0].register_forward_pre_hook(lambda _, given: kinds.append(given[0].dtype))
     ids = torch.zeros(2, 4, dtype=torch.int64)

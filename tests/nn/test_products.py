@@ -195,6 +195,6 @@ def test_which_cpus_are_wider_by_onednn(told, level, wanted, tmp_path: Path, mon
 
 def test_the_start_tells_of_them_where_they_are_taken() -> None:
     cpu, network = Ranks(torch.device("cpu")), torch.nn.Linear(2, 2)
-    assert job._begin_kernels(Layout(precision="fp32"), cpu, network).startswith("products: oneDNN's")  # type: ignore[arg-type]
-    assert job._begin_kernels(Layout(precision="bf16"), cpu, network) == ""  # type: ignore[arg-type]
-    assert job._begin_kernels(Layout(precision="fp32", kernels="plain"), cpu, network) == ""  # type: ignore[arg-type]
+    assert job._choose_kernels(Layout(precision="fp32"), cpu, network).startswith("products: oneDNN's")  # type: ignore[arg-type]
+    assert job._choose_kernels(Layout(precision="bf16"), cpu, network) == ""  # type: ignore[arg-type]
+    assert job._choose_kernels(Layout(precision="fp32", kernels="plain"), cpu, network) == ""  # type: ignore[arg-type]

@@ -221,7 +221,7 @@ def test_a_fine_tuning_is_shown_before_anything_stands(tmp_path: Path, monkeypat
         "task.train: work/fetch/squad/train-v2.0.json is not there; `ordsmed fetch squad` gets it"
     ]
     assert told[-2].endswith("2 epochs of 24 rows x 384 tokens; batch = micro 8 x accumulation 1 x devices 3")
-    assert lines_of(show("glue-grid"), "trials: ")[0].startswith("trials: 20, each a run on a device of its own: ")
+    assert lines_of(show("glue-grid"), "trials: ")[0].startswith("trials: 20, each trained on one device: ")
     assert lines_of(show("electra-squad-steps"), "trials: ") == [
         "trials: one from each checkpoint of `init`, and for each setting and seed"
     ]
@@ -250,10 +250,10 @@ def lessons(folder: Path, init: Path) -> Path:
 def test_a_fine_tuning_is_shown_with_what_its_network_and_data_tell(tiny_run: Any, tmp_path: Path) -> None:
     recipe = str(lessons(tmp_path, tiny_run.bert))
     told = show(recipe)
-    usual = "left to the family, as bert is usually fine-tuned: learning_rate 0.0015, warmup 0.1, layer_decay 1.0"
+    usual = "defaults of bert: learning_rate 0.0015, warmup 0.1, layer_decay 1.0, freeze false"
     assert lines_of(told, usual)
     assert {"  learning_rate = 0.0015", "  width = 64", '  labels = ["a", "b"]'} <= set(told)
-    assert lines_of(told, "examples: 20 of ")[0].endswith("; 20 to validate on")
+    assert lines_of(told, "examples: 20 of ")[0].endswith("; 20 for validation")
     assert told[-4].startswith("phase 1: 8 steps of 8 rows x 32 tokens; batch = micro 8 x ")
     [whole] = numbers_of(told)
     adapted, learned = numbers_of(show(recipe, ["adapters={rank=2}"]))

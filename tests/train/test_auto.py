@@ -100,8 +100,8 @@ def test_micro_batches_about_double() -> None:
 def test_the_largest_that_pays(
     monkeypatch: pytest.MonkeyPatch, ranks: Ranks, speeds: dict[int, float], micro: int
 ) -> None:
-    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, times=1: speeds[micro])
-    found, seconds = auto.largest(planned(Recipe(phases(8)), ranks))
+    monkeypatch.setattr(auto, "_time_micro_batch", lambda job, index, micro, ranks, times=1: speeds[micro])
+    found, seconds = auto.largest_micro_batches(planned(Recipe(phases(8)), ranks))
     assert found == Layout(micro=(micro,), threads=2)
     assert seconds == pytest.approx(8 / speeds[micro])
 
@@ -110,12 +110,14 @@ def test_every_phase_has_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     """Of the rows of one rank; each phase is tried with a job that is made for it."""
     tried: list[tuple[int, int]] = []
     built: list[Any] = []
-    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, **_: tried.append((index, micro)) or 1234.56)
-    monkeypatch.setattr(auto, "_has_room", lambda times, ranks: True)
+    monkeypatch.setattr(
+        auto, "_time_micro_batch", lambda job, index, micro, ranks, **_: tried.append((index, micro)) or 1234.56
+    )
+    monkeypatch.setattr(auto, "_has_memory", lambda times, ranks: True)
     two = Ranks(torch.device("cuda"), world=2, shape=(2, 1, 1))
     plan = planned(Recipe(phases(8, 4)), two)
     plan.by = lambda recipe: planned(recipe, two, lambda: built.append(recipe) or Job(recipe, two))
-    assert auto.largest(plan)[0].micro == (4, 2)
+    assert auto.largest_micro_batches(plan)[0].micro == (4, 2)
     assert tried == [(0, 1), (0, 2), (0, 4), (1, 1), (1, 2)]
     assert [made.layout for made in built] == [Layout(micro=0, threads=2)] * 2
     said = capsys.readouterr().err
@@ -124,11 +126,11 @@ def test_every_phase_has_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_a_phase_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, **_: 1.0 - index)
+    monkeypatch.setattr(auto, "_time_micro_batch", lambda job, index, micro, ranks, **_: 1.0 - index)
     with pytest.raises(
         RecipeError, match=r"^phase\[2\]: one row of 16 tokens does not fit in memory; use layout.shard"
     ):
-        auto.largest(planned(Recipe(phases(8, 4)), CPU))
+        auto.largest_micro_batches(planned(Recipe(phases(8, 4)), CPU))
 
 
 CPU_FULL = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
@@ -140,13 +142,13 @@ def test_where_weights_have_no_room_there_is_no_speed(monkeypatch: pytest.Monkey
         raise error
 
     recipe: Any = Recipe(phases(8))
-    assert auto._built(planned(recipe, CPU, full)) is None
-    assert auto._tried(None, 0, 1, GPU) == 0.0
+    assert auto._build(planned(recipe, CPU, full)) is None
+    assert auto._time_micro_batch(None, 0, 1, GPU) == 0.0
     job: Any = Job(recipe)
     monkeypatch.setattr(auto, "speed_of", full)
-    assert auto._tried(job, 0, 1, GPU) == 0.0
+    assert auto._time_micro_batch(job, 0, 1, GPU) == 0.0
     error = RuntimeError("shapes do not fit")
-    for act in (lambda: auto._built(planned(recipe, CPU, full)), lambda: auto._tried(job, 0, 1, GPU)):
+    for act in (lambda: auto._build(planned(recipe, CPU, full)), lambda: auto._time_micro_batch(job, 0, 1, GPU)):
         with pytest.raises(RuntimeError, match="shapes"):
             act()
 
@@ -157,8 +159,8 @@ def test_a_micro_batch_is_tried_in_its_layout(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(auto, "speed_of", lambda job, index, times: asked.append((job.recipe.layout, index)) or 7.5)
     job: Any = Job(Recipe(phases(8, 8)))
     for room, ranks, speed in ((True, CPU, 7.5), (False, CPU, 0.0), (False, GPU, 7.5)):
-        monkeypatch.setattr(auto, "_room_on_cpu", lambda room=room: room)
-        assert auto._tried(job, 1, 4, ranks) == speed
+        monkeypatch.setattr(auto, "_has_cpu_memory", lambda room=room: room)
+        assert auto._time_micro_batch(job, 1, 4, ranks) == speed
     assert asked == [(Layout(micro=4, threads=2), 1)] * 2
 
 
@@ -166,7 +168,7 @@ def test_a_micro_batch_is_tried_in_its_layout(monkeypatch: pytest.MonkeyPatch) -
 def test_nine_tenths_of_memory_may_be_filled(monkeypatch: pytest.MonkeyPatch, free: int, room: bool) -> None:
     text = f"MemTotal:  1000 kB\nMemFree:  1 kB\nMemAvailable:  {free * 10} kB\nno colon\n"
     monkeypatch.setattr(Path, "read_text", lambda self: text)
-    assert auto._room_on_cpu() is room
+    assert auto._has_cpu_memory() is room
 
 
 @pytest.mark.parametrize(("kind", "filled", "speed"), [("cpu", 0, 8.0), ("cuda", 90, 8.0), ("cuda", 91, 0.0)])
@@ -186,7 +188,7 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
     load = lambda rows, cut, first, stop, workers, device: iter([(cut.batch, cut.micro, first, stop, workers)])  # noqa: E731
     monkeypatch.setattr(auto, "load", load)
     update = lambda job, batches, rate, index, step: taken.append((batches, rate, index, step)) or ({}, 0.0, "")  # noqa: E731
-    monkeypatch.setattr(auto.loop, "update", update)
+    monkeypatch.setattr(auto.loop, "train_step", update)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: filled)
     assert auto.speed_of(job, 0) == speed
@@ -234,16 +236,16 @@ def test_the_way_that_is_taken(
     """`micros`: rows that fit at a time, all where nothing is said, 0: none; `seconds`: of the run, 9 where nothing."""
     asked: list[Way] = []
 
-    def largest(way: Any) -> tuple[Layout, float]:
-        own = way.recipe.layout
+    def largest_micro_batches(candidate: Any) -> tuple[Layout, float]:
+        own = candidate.recipe.layout
         key = (own.shard, own.recompute)
         asked.append(key)
-        assert own.shape(ranks.world) == way.ranks.shape
+        assert own.shape(ranks.world) == candidate.ranks.shape
         if micros.get(key) == 0:
             raise RecipeError("phase[1]", "one row does not fit")
-        return replace(own, micro=(micros.get(key, 8 // way.ranks.data_world),)), seconds.get(key, 9.0)
+        return replace(own, micro=(micros.get(key, 8 // candidate.ranks.data_world),)), seconds.get(key, 9.0)
 
-    monkeypatch.setattr(auto, "largest", largest)
+    monkeypatch.setattr(auto, "largest_micro_batches", largest_micro_batches)
     monkeypatch.setattr(auto, "init_mesh", lambda ranks, shape: replace(ranks, shape=shape))
     start = Layout(micro=3, threads=2, **layout)
     found = auto.choose_layout(planned(Recipe(phases(8), start), replace(ranks, shape=start.shape(ranks.world))))
@@ -253,10 +255,10 @@ def test_the_way_that_is_taken(
 
 
 def test_where_nothing_fits_the_first_way_is_complained_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    def largest(way: Any) -> Any:
-        raise RecipeError("phase[1]", f"recompute {way.recipe.layout.recompute}")
+    def largest_micro_batches(candidate: Any) -> Any:
+        raise RecipeError("phase[1]", f"recompute {candidate.recipe.layout.recompute}")
 
-    monkeypatch.setattr(auto, "largest", largest)
+    monkeypatch.setattr(auto, "largest_micro_batches", largest_micro_batches)
     with pytest.raises(RecipeError, match="recompute False"):
         auto.choose_layout(planned(Recipe(phases(8)), CPU))
 
@@ -276,7 +278,7 @@ def test_of_a_refused_way_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> No
 
     speeds = iter([0.0, 5.0, 9.0])
     monkeypatch.setattr(auto, "free_memory", free)
-    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, **_: next(speeds))
+    monkeypatch.setattr(auto, "_time_micro_batch", lambda job, index, micro, ranks, **_: next(speeds))
     assert auto.choose_layout(planned(recipe, CPU, build)).recipe.layout.recompute
     assert alive == [[], [False]]
 
@@ -300,16 +302,16 @@ def test_of_several_gpus_none_runs_out_of_memory(
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 10)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: most)
     monkeypatch.setattr(auto, "slowest", lambda speed, ranks: speed)
-    monkeypatch.setattr(auto, "_tried", lambda *_, **__: 5.0)
-    assert auto.largest(planned(Recipe(phases(8 * ranks.world)), ranks))[0].micro == (micro,)
-    assert ("phase 1, micro 2: is not tried" in capsys.readouterr().err) is (micro == 1)
+    monkeypatch.setattr(auto, "_time_micro_batch", lambda *_, **__: 5.0)
+    assert auto.largest_micro_batches(planned(Recipe(phases(8 * ranks.world)), ranks))[0].micro == (micro,)
+    assert ("phase 1, micro 2: skipped" in capsys.readouterr().err) is (micro == 1)
 
 
 def test_one_that_has_not_so_much_as_a_network_keeps_the_others_from_trying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "slowest", lambda speed, ranks: 0.0)
     monkeypatch.setattr(auto, "speed_of", lambda *_, **__: pytest.fail("it would wait for the other one"))
     job: Any = Job(Recipe(phases(8)), TWO)
-    assert auto._tried(job, 0, 1, TWO) == 0.0
+    assert auto._time_micro_batch(job, 0, 1, TWO) == 0.0
 
 
 @pytest.mark.parametrize("other", [True, False])
@@ -320,22 +322,21 @@ def test_one_that_alone_has_no_room_ends(monkeypatch: pytest.MonkeyPatch, other:
     def full(*_: object, **__: object) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(auto, "ALIKE", 0.1)
+    monkeypatch.setattr(auto, "WAIT", 0.1)
     monkeypatch.setattr(auto, "speed_of", full)
     monkeypatch.setattr(auto, "slowest", lambda speed, ranks: speed)
     job: Any = Job(Recipe(phases(8)), ranks)
     if other:
         ranks.store.set(f"full/{auto._trials + 1}/0", "")
-        assert auto._tried(job, 0, 4, ranks) == 0.0
+        assert auto._time_micro_batch(job, 0, 4, ranks) == 0.0
     else:
-        with pytest.raises(RunError, match=r"^rank 1: alone has no memory left for phase 1, micro 4; name a smaller"):
-            auto._tried(job, 0, 4, ranks)
+        with pytest.raises(RunError, match=r"^rank 1: ran out of memory alone, for phase 1, micro 4; name a smaller"):
+            auto._time_micro_batch(job, 0, 4, ranks)
 
 
 @pytest.mark.parametrize(("two", "seconds"), [(4.0, 2.0), (2.0, 5.0), (0.0, 2.0), (9.0, 0.5)])
 def test_a_step_is_an_update_and_its_micro_batches(monkeypatch: pytest.MonkeyPatch, two: float, seconds: float) -> None:
-    """Four of 2 rows, the first with the update in half a second; rows a second of two of them tell the others."""
-    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, times: two)
+    monkeypatch.setattr(auto, "_time_micro_batch", lambda job, index, micro, ranks, times: two)
     job: Any = Job(Recipe(phases(8)))
-    assert auto._step(job, 0, 2, 4.0, GPU) == seconds
-    assert auto._step(job, 0, 2, 4.0, CPU) == 2.0
+    assert auto._step_seconds(job, 0, 2, 4.0, GPU) == seconds
+    assert auto._step_seconds(job, 0, 2, 4.0, CPU) == 2.0

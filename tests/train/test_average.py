@@ -33,7 +33,7 @@ def test_most_of_the_mean_is_memory() -> None:
     wanted = torch.tensor([1.0, -4.0])
     for values in ((1.0, -4.0), (11.0, 6.0), (0.0, 5.0)):
         move(parts, *values)
-        average.follow(optimizer, parts, 0.9)
+        average.update(optimizer, parts, 0.9)
         wanted = 0.9 * wanted + 0.1 * torch.tensor(values)
         found = torch.cat([optimizer.state[part.local][average.KEY] for part in parts])
         torch.testing.assert_close(found, wanted)
@@ -42,7 +42,7 @@ def test_most_of_the_mean_is_memory() -> None:
 
 def test_without_memory_nothing_is_kept() -> None:
     optimizer, parts = learner(1.0)
-    average.follow(optimizer, parts, average.memory_of(0.0, 1, 4))
+    average.update(optimizer, parts, average.decay_at(0.0, 1, 4))
     assert not optimizer.state[parts[0].local]
 
 
@@ -60,7 +60,7 @@ def test_the_end_of_a_run_has_a_mean_of_equal_weights(last: float, every: int, w
     optimizer, parts = learner(0.0)
     for step in range(1, 8):
         move(parts, step**2)
-        average.follow(optimizer, parts, average.memory_of(average.Tail(last, every), step, 7))
+        average.update(optimizer, parts, average.decay_at(average.Tail(last, every), step, 7))
         if step < wanted[0]:
             assert not optimizer.state[parts[0].local]
     mean = optimizer.state[parts[0].local][average.KEY]
@@ -77,8 +77,8 @@ def test_ends_that_cannot_be(key: str, values: dict[str, Any]) -> None:
 
 def test_the_mean_stands_in_for_the_weights_and_goes_again() -> None:
     optimizer, parts = learner(1.0, 2.0)
-    average.follow(optimizer, parts[:1], 0.5)
+    average.update(optimizer, parts[:1], 0.5)
     move(parts, 5.0, 6.0)
-    with average.in_place(optimizer, parts):
+    with average.averaged_weights(optimizer, parts):
         assert [part.local.item() for part in parts] == [1.0, 6.0], "of the second there is none"
     assert [part.local.item() for part in parts] == [5.0, 6.0]

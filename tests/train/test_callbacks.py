@@ -115,8 +115,8 @@ def test_a_function_is_called_after_each_step(recipe: Recipe, lab: Callable[...,
 REFUSED = [
     ("x = 1", "my_lab.histogram", "`my_lab.histogram` has no callback; wanted a class that derives from"),
     ("x = 1", "my_lab.histogram:draw", "`my_lab.histogram:draw` has no draw; wanted a class"),
-    ("draw = 1", "my_lab.histogram:draw", "`my_lab.histogram:draw` is no callback; wanted a class"),
-    ("class Draw: pass", "my_lab.histogram:Draw", "`my_lab.histogram:Draw` is no callback; wanted a class"),
+    ("draw = 1", "my_lab.histogram:draw", "`my_lab.histogram:draw` is not a callback; wanted a class"),
+    ("class Draw: pass", "my_lab.histogram:Draw", "`my_lab.histogram:Draw` is not a callback; wanted a class"),
     ("def after_step(): pass", "my_lab.histogram", "after_step cannot be called (too many positional arguments)"),
     ("import nothing_at_all", "my_lab.histogram", "cannot be imported: ModuleNotFoundError"),
     ("", "my_lab.nowhere", "No module named 'my_lab.nowhere'"),
@@ -197,5 +197,5 @@ def test_callbacks_are_in_no_fingerprint_of_either_training() -> None:
 
 
 def test_the_order_of_what_is_done_after_a_step() -> None:
-    names = [act.__name__ for act in callbacks.in_order([Callback()])]
-    assert names == ["write_metrics", "<lambda>", "look_at_deadline", "validate", "save", "leave"]
+    names = [act.__name__ for act in callbacks.step_actions([Callback()])]
+    assert names == ["write_metrics", "<lambda>", "apply_deadline", "validate", "save", "stop_or_replan"]

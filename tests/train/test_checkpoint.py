@@ -161,7 +161,7 @@ def test_hundreds_of_ranks_that_hold_the_same_leave_few_files(shape: tuple[int, 
         place = Ranks(torch.device("cpu"), rank, 512, shape=shape)
         writer = checkpoint.CheckpointWriter(Path("x"), place, 3, background=False, token="x")
         shares = set[Any]()
-        tensors, _ = writer._copied(iter(held), shares)
+        tensors, _ = writer._copy(iter(held), shares)
         written.update(list(tensors))
         writing += [rank] if tensors else []
         if rank % 100 == 0:
@@ -222,10 +222,10 @@ def test_the_rank_whose_part_lacks_is_named(tmp_path: Path) -> None:
         objective, optimizer, parts = learned(0, torch.zeros(1, 1))
         writers.append(checkpoint.CheckpointWriter(tmp_path, rank_of(rank, 3), 3, background=True, token="x"))
         writers[-1].save(5, objective, optimizer, parts, {}, scaler={})
-        writers[-1].wait_for_own()
+        writers[-1].wait_for_part()
     outcome = writers[0].outcome(give_up=True)
     assert outcome
-    assert outcome[1] == "rank 1 could not write its part (no checkpoint stands)"
+    assert outcome[1] == "rank 1 could not write its part (no checkpoint is complete)"
 
 
 def saved(folder: Path, *steps: int, keep: int = 3, revision: Any = lambda step: False) -> checkpoint.CheckpointWriter:
@@ -235,12 +235,11 @@ def saved(folder: Path, *steps: int, keep: int = 3, revision: Any = lambda step:
     for step in steps:
         writer.save(step, objective, optimizer, parts, {}, scaler={})
         assert writer.outcome(give_up=False) is None
-        writer.forget()
+        writer.reset()
     return writer
 
 
 def test_checkpoints_after_the_step_that_is_saved_go(tmp_path: Path) -> None:
-    """They were passed over as damaged when the run went on: were they left, they would be its last ones again."""
     saved(tmp_path, 3, 6, 9, 12)
     assert checkpoint.steps(tmp_path) == [6, 9, 12]
     saved(tmp_path, 7)
@@ -263,7 +262,6 @@ def test_the_last_few_are_kept_and_revisions_without_their_moments(tmp_path: Pat
 def test_a_checkpoint_has_its_name_on_the_disk_before_an_old_one_goes(
     tmp_path: Path, synced: list[tuple[str, str]]
 ) -> None:
-    """Else the power may go when neither stands."""
     saved(tmp_path, 2, 4, keep=1)
     named = synced.index(("rename", str(tmp_path / "step-000000004")))
     assert synced[named + 1] == ("sync", str(tmp_path))
@@ -282,7 +280,7 @@ def test_a_step_that_is_saved_again_takes_the_place_of_the_first(tmp_path: Path)
 def test_what_goes_on_learning_does_not_reach_what_is_written(tmp_path: Path) -> None:
     objective, optimizer, parts = learned(0, torch.ones(1, 1))
     writer = checkpoint.CheckpointWriter(tmp_path, rank_of(0, 1), 3, background=True, token="x")
-    kinds = writer._copied(checkpoint._weights(objective, writer.ranks, {}), set())[0]
+    kinds = writer._copy(checkpoint._weights(objective, writer.ranks, {}), set())[0]
     with torch.no_grad():
         for part in parts:
             part.local.add_(1)
@@ -324,7 +322,7 @@ class Pinned:
 
 def test_a_gpu_is_waited_for_once_and_its_copies_keep_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[torch.device] = []
-    monkeypatch.setattr(checkpoint, "_pinned", Pinned)
+    monkeypatch.setattr(checkpoint, "_pinned_buffer", Pinned)
     monkeypatch.setattr(Pinned, "made", 0)
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     copies = checkpoint.HostCopies()
@@ -345,13 +343,13 @@ def test_where_no_memory_can_be_pinned_checkpoints_are_made_as_ever(
     def full(like: Any) -> None:
         raise RuntimeError("CUDA error: out of memory\nmore")
 
-    monkeypatch.setattr(checkpoint, "_pinned", full)
+    monkeypatch.setattr(checkpoint, "_pinned_buffer", full)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: pytest.fail("nothing is on its way"))
     copies = checkpoint.HostCopies()
     for _ in range(2):
         assert copies.copy("a", OnGpu(torch.ones(2))).tolist() == [1.0, 1.0]  # type: ignore[arg-type]
     copies.wait()
-    assert capsys.readouterr().err.count("no pinned memory (CUDA error: out of memory)") == 1
+    assert capsys.readouterr().err.count("cannot pin memory (CUDA error: out of memory)") == 1
 
 
 def test_a_writer_waits_before_what_it_copied_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,7 +385,7 @@ def test_a_failed_write_is_told_with_what_stands(tmp_path: Path, monkeypatch: py
         complaint = writer.outcome(give_up=False)
     assert complaint is not None
     assert "No space left on device" in complaint[1]
-    assert "(checkpoint of step 5 stands)" in complaint[1]
+    assert "(the last complete one is of step 5)" in complaint[1]
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000005"]
     writer.save(9, objective, optimizer, parts, {}, scaler={})
     assert writer.outcome(give_up=False) is None, "the next one is another matter"
@@ -462,7 +460,7 @@ def test_a_slow_disk_is_waited_for_in_the_foreground_alone(
 ) -> None:
     objective, optimizer, parts = learned(0, torch.zeros(1, 1))
     writer = checkpoint.CheckpointWriter(tmp_path, rank_of(0, 1), 3, background=background, token="x")
-    writer.wait_for_own()  # nothing is being written
+    writer.wait_for_part()  # nothing is being written
     slow, real, asked = threading.Event(), checkpoint.boxes.write, []
 
     def write(*given: Any) -> None:
@@ -476,7 +474,7 @@ def test_a_slow_disk_is_waited_for_in_the_foreground_alone(
     writer.save(5, objective, optimizer, parts, {}, scaler={})
     assert writer.written.is_set() != background
     slow.set()
-    writer.wait_for_own()
+    writer.wait_for_part()
     assert writer.written.is_set()
     assert writer.outcome(give_up=False) is None
     assert asked == [False, False]

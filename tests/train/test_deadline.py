@@ -23,8 +23,8 @@ from ordsmed.base.say import duration
 from ordsmed.cli.recipes import train
 from ordsmed.learn.phases import BatchRamp, Phase
 from ordsmed.learn.schedules import Schedule
-from ordsmed.train import deadline, fitting, loop, request, session
-from ordsmed.train.deadline import Deadline, in_force, planned, table
+from ordsmed.train import deadline, fitting, loop, request, resume, runner
+from ordsmed.train.deadline import Deadline, plan_at, planned, table
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import texts
@@ -77,7 +77,6 @@ def test_a_plan_never_has_more_steps_than_asked(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_was_too_large_is_cut(tmp_path: Path) -> None:
-    """Later phases by the same share; a step of theirs takes four times as long."""
     found = looked(
         tmp_path, phases(100, 100), phases(100, 100), seconds=250 / 0.95, step=16, each=1.0, learning=[0.5, 2.0]
     )
@@ -112,7 +111,6 @@ def test_what_was_used_before_and_validations_count(tmp_path: Path, more: dict[s
 
 
 def test_steps_of_a_small_batch_tell_of_the_whole_one(tmp_path: Path) -> None:
-    """A quarter of the batch took a quarter of the time: the plan stands, and what is past keeps its rows."""
     ramp = BatchRamp(start=2, over=40.0)
     asked = tuple(dataclasses.replace(phase, batch=8, batch_ramp=ramp) for phase in phases(100))
     cost = asked[0].whole_steps
@@ -129,8 +127,8 @@ def test_plans_in_force() -> None:
     plans = [{"after": 4, "was": [[9, 0]], "now": [[20, 0]]}, {"after": 8, "was": [[20, 0]], "now": [[15, 0]]}]
     real, deadline.planned = deadline.planned, lambda _, plan: plan
     try:
-        assert [in_force(recipe, plans, step)[0][0] for step in (0, 3, 4, 7, 8, 20)] == [9, 9, 20, 20, 15, 15]
-        assert in_force(recipe, [], 3) is recipe
+        assert [plan_at(recipe, plans, step)[0][0] for step in (0, 3, 4, 7, 8, 20)] == [9, 9, 20, 20, 15, 15]
+        assert plan_at(recipe, [], 3) is recipe
     finally:
         deadline.planned = real
     assert planned is real
@@ -148,12 +146,12 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, cos
         clock.now += cost(index, inner)
         return 0, 0.0
 
-    monkeypatch.setattr(fitting.loop, "update", update)
+    monkeypatch.setattr(fitting.loop, "train_step", update)
     monkeypatch.setattr(fitting, "load", lambda rows, share, first, stop, **_: range(stop))
     job = trial_job(20_000, 10_000)
     job.data.validation_seconds = lambda job: 0.0
     start, ranks = clock.now, SimpleNamespace(total=lambda numbers: numbers, data_world=1, store=None)
-    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=lambda: job)
+    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=lambda: job, final_validations=1.0)
     fit, facts = fitting.fit(plan, seconds)
     end, step = Deadline(tmp_path, seconds, used=clock.now - start, **facts), 0
     end.began = clock.now
@@ -171,7 +169,7 @@ def test_small_changes_of_plan_are_kept_but_not_printed(
     """A change is compared to the plan that was printed last, so small ones that add up are printed."""
     end, now = Deadline(tmp_path, 1e6, table(phases(9000)), [1.0], 0.0, 0.0), phases(1000)
     for step, steps in {4: 1150, 8: 1020, 16: 1300, 32: 1150, 64: 1000}.items():
-        monkeypatch.setattr(Deadline, "_fitting", lambda *_, steps=steps: [[steps, 0.0]])
+        monkeypatch.setattr(Deadline, "_plan_for", lambda *_, steps=steps: [[steps, 0.0]])
         end.spent, end.phase = [1.0] * 9, 0
         end.replan(SimpleNamespace(phases=now, ranks=Ranks(torch.device("cpu"))), step, 1.0)  # type: ignore[arg-type]
         now = phases(steps)
@@ -196,7 +194,7 @@ def test_phases_share_the_time_as_planned(
 @pytest.mark.parametrize("stands", [2, 4, 6, 10])
 def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, stands: int) -> None:
     """Killed before, at and after a change of plan: the same numbers of steps, the same rates, the same bits."""
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
     decided = {4: [[20, 2.0]], 8: [[12, 2.0]]}
 
     def plan(self: Deadline, job: Any, step: int, each: float) -> Any:
@@ -207,7 +205,7 @@ def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.
 
     monkeypatch.setattr(Deadline, "_plan", plan)
     monkeypatch.setattr(
-        "ordsmed.train.pretrain.plan.fit",
+        "ordsmed.train.session.fit",
         lambda plan, seconds: (
             planned(plan.recipe, [[10, 2.0]]),
             {"asked": table(plan.recipe.phases), "learning": [1.0], "judging": 0.0},
@@ -292,7 +290,7 @@ def fitted(
 ) -> tuple[Plain, dict[str, Any]]:
     """What becomes of it where a step of phase n takes n seconds."""
     clock = deadline.time
-    monkeypatch.setattr(fitting, "_trial", lambda job, index, scratch: 1.0 + index)
+    monkeypatch.setattr(fitting, "_time_steps", lambda job, index, scratch: 1.0 + index)
 
     def judge(job: Any) -> float:
         clock.now += spent
@@ -300,7 +298,7 @@ def fitted(
 
     ranks = SimpleNamespace(total=lambda numbers: numbers * world, data_world=world, store=None)
     job = SimpleNamespace(data=SimpleNamespace(validation_seconds=judge))
-    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=lambda: job)
+    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=lambda: job, final_validations=1.0)
     return fitting.fit(plan, seconds)  # type: ignore[return-value]
 
 
@@ -344,9 +342,9 @@ def test_what_fits_is_left_and_what_hardly_does_is_warned_of(
     small, _ = fitted(monkeypatch, recipe, 14.0 / 0.95)
     assert table(small.phase) == [[4, 0.0], [4, 0.1]]  # a share of the phase stays one
     assert "--deadline: 8.00% of the recipe's steps" in capsys.readouterr().err
-    with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 4 s or more for them$"):
+    with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 4 s or more$"):
         fitted(monkeypatch, recipe, 2.9)
-    with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 25 s or more for them$"):
+    with pytest.raises(RecipeError, match=r"^--deadline: 2 s are left, less .*; wanted 25 s or more$"):
         fitted(monkeypatch, recipe, 2.9, spent=10.0, judging=11.0)
     assert table(fitted(monkeypatch, recipe, 25.0, spent=10.0, judging=11.0)[0].phase) == [[1, 0.0], [1, 0.1]]
 
@@ -498,9 +496,9 @@ def timed_trial(monkeypatch: pytest.MonkeyPatch, clock: Clock, took: list[float]
         clock.now += next(left)
         return 0, 0.0
 
-    monkeypatch.setattr(fitting.loop, "update", update)
+    monkeypatch.setattr(fitting.loop, "train_step", update)
     monkeypatch.setattr(fitting, "load", lambda rows, share, first, stop, **_: range(stop))
-    found = fitting._trial(trial_job(steps), 0, Path())
+    found = fitting._time_steps(trial_job(steps), 0, Path())
     return found, len(took) - len(list(left))
 
 
@@ -541,7 +539,7 @@ def test_where_a_trial_has_no_room_it_goes_on_with_fewer_rows_at_a_time(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As a run without a deadline does; the second phase has longer rows."""
-    update, tried = loop.update, list[tuple[int, int]]()
+    update, tried = loop.train_step, list[tuple[int, int]]()
 
     def full(job: Job, batches: Any, rate: float, index: int, inner: int, **more: Any) -> Any:
         tried.append((index, len(batches[0].tokens)))
@@ -549,12 +547,12 @@ def test_where_a_trial_has_no_room_it_goes_on_with_fewer_rows_at_a_time(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return update(job, batches, rate, index, inner, **more)
 
-    monkeypatch.setattr(loop, "update", full)
+    monkeypatch.setattr(loop, "train_step", full)
     second = "[[phase]]\nsteps = 1\nlength = 64\nbatch = 8\nrate = 1e-3"
     folder = pretrain(str(recipe("full", steps=2, extra=second, save=0, validate=0)), deadline=600.0)
     told = capsys.readouterr().err
     for micro in (4, 2):
-        assert f"{folder}: no memory was left at step 3: goes on with layout.micro=[8, {micro}]\n" in told
+        assert f"{folder}: out of memory at step 3: the run continues with layout.micro=[8, {micro}]\n" in told
     assert tried == [*[(0, 8), (0, 8), (1, 8)], *[(0, 8), (0, 8), (1, 4)], *[(0, 8), (0, 8), (1, 2)] * 2]
     assert settings.read(folder / "recipe.toml")["layout"]["micro"] == [8, 2]
     assert Run(folder).status["state"] == "done"
@@ -564,10 +562,10 @@ def test_only_memory_is_a_reason_for_fewer_rows(monkeypatch: pytest.MonkeyPatch)
     def broken(*_: object) -> Any:
         raise RuntimeError("shapes do not fit")
 
-    monkeypatch.setattr(fitting.loop, "update", broken)
+    monkeypatch.setattr(fitting.loop, "train_step", broken)
     monkeypatch.setattr(fitting, "load", lambda *_, **__: [()])
     with pytest.raises(RuntimeError, match="shapes"):
-        fitting._trial(trial_job(9), 0, Path())
+        fitting._time_steps(trial_job(9), 0, Path())
 
 
 def test_a_validation_is_timed_by_some_of_its_rows(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -602,10 +600,10 @@ def test_a_warm_up_is_the_share_of_its_phase_that_it_was(tmp_path: Path, clock: 
 def test_a_job_and_its_folder_follow_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
     """What makes the rows goes by it as well; the first rank writes it down."""
     recipe: Any = Plain(phases(9))
-    monkeypatch.setattr(session.settings, "write", lambda recipe: f"steps {recipe.phase[0].steps}")
+    monkeypatch.setattr(runner.settings, "write", lambda recipe: f"steps {recipe.phase[0].steps}")
     own: Any = SimpleNamespace(by=lambda recipe: SimpleNamespace(data=f"data by {recipe.phase[0].steps}"))
     job = Job(recipe, Ranks(torch.device("cpu"), rank, 2), own, own, own, own, own, "fp32")
-    new: Any = session._replanned(own, job, tmp_path, [[5, 0.0]])
+    new: Any = runner._replanned(own, job, tmp_path, [[5, 0.0]])
     assert (new.recipe.phases[0].steps, new.data, recipe.phase[0].steps) == (5, "data by 5", 9)
     assert new.state is job.state
     written = [path.read_text() for path in tmp_path.glob("recipe.toml")]
@@ -616,7 +614,7 @@ def test_a_job_and_its_folder_follow_a_plan(tmp_path: Path, monkeypatch: pytest.
 def test_few_of_the_steps_that_were_asked_for_are_warned_of(
     steps: int, share: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deadline.warn(steps, 100)
+    deadline.warn_if_short(steps, 100)
     said = capsys.readouterr().err
     assert said.startswith(f"--deadline: {share} of the recipe's steps") if share else not said
 
@@ -681,10 +679,10 @@ def test_the_time_counts_from_the_start_of_the_command(
 def test_a_run_without_a_checkpoint_has_its_deadline_from_now(tmp_path: Path) -> None:
     Run(tmp_path).set(began=5.0)
     asked: Any = SimpleNamespace(began=50.0)
-    session._restart_deadline(tmp_path, asked)
+    resume.restart_deadline(tmp_path, asked)
     assert Run(tmp_path).status["began"] == 50.0
     (tmp_path / "checkpoints/step-000000004").mkdir(parents=True)
-    session._restart_deadline(tmp_path, SimpleNamespace(began=90.0))  # type: ignore[arg-type]
+    resume.restart_deadline(tmp_path, SimpleNamespace(began=90.0))  # type: ignore[arg-type]
     assert Run(tmp_path).status["began"] == 50.0
 
 

@@ -36,7 +36,7 @@ long = pytest.mark.long
 
 @pytest.fixture(autouse=True)
 def _no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_pretraining_goes_on(
     name = os.path.relpath(folder)
     assert any(line.startswith("data: data/store, ") for line in show(name))
     pretrain(name)
-    assert "goes on from" in capsys.readouterr().err
+    assert "resumed from" in capsys.readouterr().err
     assert Run(folder).status["state"] == "done"
     assert open_model(name).folder == Path(name)
     assert not list(Path().iterdir())  # nothing was made here

@@ -24,6 +24,7 @@ from ordsmed.train import precision_trial
 from ordsmed.train import session as deed
 from ordsmed.train.mesh import precision
 from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.plan import layout_lines
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.pretrain.recipe import Pretraining
@@ -99,7 +100,7 @@ def test_bf16_is_taken_where_it_is_faster_by_a_fifth(
     assert (layout.precision, layout.exact) == (chosen, ("norms",) if chosen == "bf16" else ())
     assert [one[0] for one in speeds.timed] == ["fp32", "bf16"][:timed]
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"layout.precision: auto took {chosen}: products in bf16 are {products:.2f} times as fast")
+    assert line.startswith(f"layout.precision: auto chose {chosen}: products in bf16 are {products:.2f} times as fast")
     assert (f"steps of this network {steps:.2f} times" in line) == bool(timed)
 
 
@@ -180,8 +181,8 @@ def test_a_gpu_has_units_for_16_bits(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: arch)
     plan: Any = Planned(Made(Layout(precision="auto")))
     assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == chosen
-    why = "for which this GPU has units" if arch >= (7, 0) else "this GPU has no units for 16 bits"
-    assert capsys.readouterr().err == f"layout.precision: auto took {chosen}: {why}\n"
+    why = "the GPU has units for it" if arch >= (7, 0) else "the GPU has no 16-bit units"
+    assert capsys.readouterr().err == f"layout.precision: auto chose {chosen}: {why}\n"
 
 
 def test_nothing_is_built_before_the_choice() -> None:
@@ -208,7 +209,7 @@ def test_on_the_machine_of_the_tests_nothing_is_measured(
 @pytest.mark.parametrize(
     ("norm", "error", "told"),
     [
-        (float("nan"), None, "bf16: step 2: its gradient is no number"),
+        (float("nan"), None, "bf16: step 2: gradients contain NaN or Inf"),
         (1.0, RuntimeError("no kernel\nfor this"), "bf16: no kernel"),
         (1.0, MemoryError(), "bf16: MemoryError"),
     ],
@@ -259,9 +260,9 @@ def test_of_several_processes_one_s_own_failure_is_raised(
     both = dataclasses.replace(plan, ranks=dataclasses.replace(plan.ranks, world=2))
     monkeypatch.setattr(precision_trial, "_speed", lambda plan: raised(RuntimeError("gone")))
     with pytest.raises(RuntimeError, match="gone"):
-        precision_trial._tried(both, "fp32")
+        precision_trial._try_speed(both, "fp32")
     monkeypatch.setattr(precision_trial, "_speed", lambda plan: raised(Trouble("step 1", "is no number")))
-    assert precision_trial._tried(both, "fp32") == (0.0, "step 1: is no number")
+    assert precision_trial._try_speed(both, "fp32") == (0.0, "step 1: is no number")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -269,33 +270,31 @@ def test_8_bits_need_bf16(device: str, capsys: pytest.CaptureFixture[str]) -> No
     """Nothing is measured for it."""
     plan: Any = Planned(Made(Layout(fp8=True)), Ranks(torch.device(device)))
     assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == "bf16"
-    assert capsys.readouterr().err == "layout.precision: auto took bf16: which layout.fp8 needs\n"
-    assert precision_trial.expected(plan) == "bf16"
+    assert capsys.readouterr().err == "layout.precision: auto chose bf16: needed by layout.fp8\n"
+    assert precision_trial.expected_precision(plan) == "bf16"
 
 
 def test_what_is_expected_before_anything_is_measured(recipe: Recipe, speeds: SimpleNamespace) -> None:
     """On a CPU what is kept of this very network; else fp32. On a GPU that is not here: what newer ones have."""
     plan = plan_of(recipe())
-    assert precision_trial.expected(plan) == "fp32"
-    assert plan.precision() == [
-        "layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"
-    ]
+    assert precision_trial.expected_precision(plan) == "fp32"
+    line = "layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"
+    assert line in layout_lines(plan)
     assert not speeds.timed
     precision_trial.with_fastest_precision(plan)
-    assert precision_trial.expected(plan) == "bf16"
-    assert precision_trial.expected(plan_of(recipe(), "model.width=18")) == "fp32"
-    assert precision_trial.expected(plan_of(recipe(), "layout.precision=fp16")) == "fp16"
-    assert plan_of(recipe(), "layout.precision=fp16").precision() == []
+    assert precision_trial.expected_precision(plan) == "bf16"
+    assert precision_trial.expected_precision(plan_of(recipe(), "model.width=18")) == "fp32"
+    assert precision_trial.expected_precision(plan_of(recipe(), "layout.precision=fp16")) == "fp16"
+    assert "precision" not in "".join(layout_lines(plan_of(recipe(), "layout.precision=fp16")))
     if not torch.cuda.is_available():
         elsewhere = plan.on(Ranks(torch.device("cuda")))
-        assert precision_trial.expected(elsewhere) == "bf16"
-        assert elsewhere.precision() == ["layout.precision: auto, which takes bf16"]
+        assert precision_trial.expected_precision(elsewhere) == "bf16"
+        assert "layout.precision: auto, which chooses bf16" in layout_lines(elsewhere)
 
 
 def test_several_runs_choose_once(
     recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As one process of each would, with its share of the cores; what cannot be planned is told by the runs."""
     words = ["layout.precision=auto", "layout.threads=0", "layout.tensor=2", *TINY]
     several = run.load(Pretraining, str(recipe()), words)[0]
     threads: list[tuple[int, int]] = []
@@ -318,7 +317,7 @@ def test_a_record_without_a_precision_meant_fp32(
     path = folder / "recipe.toml"
     path.write_text(path.read_text().replace('precision = "fp32"\n', ""))
     laid: list[str] = []
-    monkeypatch.setattr(deed, "resume", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
+    monkeypatch.setattr(deed, "run_to_end", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
     for words in ([str(folder)], [str(recipe()), "layout.precision=auto", *TINY]):
         Run(folder).set(state="stopped")
         pretrain(words[0], words[1:])
@@ -331,20 +330,18 @@ def test_a_record_without_a_precision_meant_fp32(
 def test_a_run_keeps_its_choice(
     recipe: Recipe, speeds: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its recipe and log tell it; it learns what a run with that precision does, and goes on by it, also where
-    another would be chosen now."""
     named = pretrain(str(recipe("named")), ["layout.precision=bf16", *TINY])
     path, words = str(recipe("auto")), ["layout.precision=auto", *TINY]
     monkeypatch.setattr(deed, "choose_layout", lambda plan: plan)
     folder = pretrain(path, words, layout="auto")
     assert run.read_recipe(Pretraining, folder).layout.precision == "bf16"
-    assert "layout.precision: auto took bf16" in (folder / "log.txt").read_text()
+    assert "layout.precision: auto chose bf16" in (folder / "log.txt").read_text()
     weights = [(each / "weights" / "model.safetensors").read_bytes() for each in (named, folder)]
     assert weights[0] == weights[1]
 
-    monkeypatch.setattr(precision_trial, "_measured", lambda plan: pytest.fail("measured again"))
+    monkeypatch.setattr(precision_trial, "_measure", lambda plan: pytest.fail("measured again"))
     laid: list[str] = []
-    monkeypatch.setattr(deed, "resume", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
+    monkeypatch.setattr(deed, "run_to_end", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
     Run(folder).set(state="stopped")
     pretrain(path, words)
     pretrain(str(folder), ["layout.precision=auto"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ordsmed.train.guard import Guard, LossHistory, left_out, remedy
+from ordsmed.train.guard import Guard, LossHistory, count_skipped, remedy
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -76,24 +76,24 @@ def test_guards_that_cannot_be(wrong: dict[str, float], said: str) -> None:
     ],
 )
 def test_steps_that_taught_nothing_count_once(stretches: list[tuple[int, int]], wanted: int) -> None:
-    assert left_out({"first": first, "last": last} for first, last in stretches) == wanted
+    assert count_skipped({"first": first, "last": last} for first, last in stretches) == wanted
 
 
 def test_what_is_advised_hangs_on_what_stands(tmp_path: Path) -> None:
     none, some = (remedy(tmp_path, "pretrain", Guard(), step) for step in (None, 0))
-    assert none.startswith("no checkpoint stands: `")
-    assert "goes on from the start and leaves out" in none
-    assert some.startswith("checkpoint of step 0 stands: `")
-    assert "goes on from there and leaves out" in some
+    assert none.startswith("no checkpoint is complete: `")
+    assert "resumes from the start and skips" in none
+    assert some.startswith("the last complete one is of step 0: `")
+    assert "resumes from there and skips" in some
     rewound = remedy(tmp_path, "pretrain", Guard("rewind"), 5)
-    assert rewound.startswith("checkpoint of step 5 stands; ")
+    assert rewound.startswith("the last complete one is of step 5; ")
     assert "trouble.action=rewind" not in rewound
 
 
 def test_stretches_that_hold_one_another_count_once() -> None:
     """A short one inside a long one, and a third that the long one still covers."""
     stretches = ({"first": first, "last": last} for first, last in ((3, 20), (5, 6), (10, 12), (19, 22)))
-    assert left_out(stretches) == 20
+    assert count_skipped(stretches) == 20
 
 
 def test_a_run_that_skips_is_advised_to_go_back(tmp_path: Path) -> None:

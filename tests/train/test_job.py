@@ -31,21 +31,21 @@ def job(recipe: Recipe) -> Job:
 
 
 def test_what_is_left_out_is_recorded_and_bounded(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job.leave_out(tmp_path, 4, 4, "loss nan")
-    job.leave_out(tmp_path, 7, 9, "loss inf")
-    assert [job.leaves_out(step) for step in (3, 4, 5, 6, 7, 8, 9, 10)] == [0, 1, 0, 0, 1, 1, 1, 0]
+    job.skip_steps(tmp_path, 4, 4, "loss nan")
+    job.skip_steps(tmp_path, 7, 9, "loss inf")
+    assert [job.is_skipped(step) for step in (3, 4, 5, 6, 7, 8, 9, 10)] == [0, 1, 0, 0, 1, 1, 1, 0]
     assert Run(tmp_path).status["left_out"] == job.state.left_out
     said = capsys.readouterr().err
-    assert "step 4: loss nan: step 4 teaches nothing" in said
-    assert "step 9: loss inf: steps 7 to 9 teach nothing" in said
+    assert "step 4: loss nan: step 4 is skipped" in said
+    assert "step 9: loss inf: steps 7 to 9 are skipped" in said
     with pytest.raises(RunError, match="step 12: loss nan; before it 2 times the like; wanted at most 2"):
-        job.leave_out(tmp_path, 12, 12, "loss nan")
+        job.skip_steps(tmp_path, 12, 12, "loss nan")
     assert len(job.state.left_out) == 2
 
 
 def test_other_ranks_leave_the_record_to_the_first(job: Job, tmp_path: Path) -> None:
     change(job, ranks=dataclasses.replace(job.ranks, rank=1, world=2))
-    job.leave_out(tmp_path, 4, 4, "loss nan")
+    job.skip_steps(tmp_path, 4, 4, "loss nan")
     assert not Run(tmp_path).status
 
 
@@ -87,12 +87,11 @@ def test_micro_batches_to_try_are_about_doubling(number: int, wanted: list[int])
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("new", [True, False])
 def test_a_job_is_put_together_as_its_recipe_says(monkeypatch: pytest.MonkeyPatch, rank: int, new: bool) -> None:
-    """In its order, with all that the recipe tells; the first rank alone keeps what the weights were."""
     seen: list[Any] = []
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     monkeypatch.setattr(torch, "use_deterministic_algorithms", seen.append)
     monkeypatch.setattr(jobs.precision, "set_up", lambda layout, device: "said")
-    monkeypatch.setattr(jobs.precision, "keep_in_half", lambda *_: seen.append("half"))
+    monkeypatch.setattr(jobs.precision, "return_half", lambda *_: seen.append("half"))
     monkeypatch.setattr(jobs.parallel, "spread", lambda *_: jobs.Parallel(rows={"table": 3}))
     monkeypatch.setattr(jobs.parallel, "sum_copies", lambda spread, parts, *_: seen.append(parts))
     monkeypatch.setattr(jobs, "groups", lambda objective, **how: seen.append(how) or [])

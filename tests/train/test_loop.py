@@ -204,7 +204,7 @@ def test_a_run_stops_at_a_step_that_is_told_and_goes_on(
     assert ended.value.code == 0
     folder = run.output_folder(*run.load(Pretraining, str(parts), []))
     assert (run.Run(folder).status["state"], run.Run(folder).status["step"]) == ("stopped", 2)
-    assert f"saved at step 2 of 6; go on with:\n    ordsmed pretrain {folder}" in capsys.readouterr().err
+    assert f"saved at step 2 of 6; resume it with:\n    ordsmed pretrain {folder}" in capsys.readouterr().err
     pretrain(str(parts))
     assert [x.get("loss") for x in read(folder / "metrics.jsonl")] == [
         x.get("loss") for x in read(whole / "metrics.jsonl")
@@ -217,45 +217,42 @@ def test_a_run_stops_at_a_step_that_is_told_and_goes_on(
 def test_all_processes_stop_at_the_step_that_the_first_was_told(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others may lack the variable, or have another; an empty one says nothing."""
     monkeypatch.setenv(loop.STOP_AT, "")
-    monkeypatch.setattr(loop, "on_rank0", lambda ranks, act: 1 if act is loop._stop_at else act())
+    monkeypatch.setattr(loop, "first_alone", lambda ranks, act: 1 if act is loop.read_stop_at else act())
     with pytest.raises(Stopped) as ended:
         loop.train(job_of(recipe(steps=2)), tmp_path, 0, 1e9)
     assert (ended.value.step, ended.value.by) == (1, 0)
-    assert loop._stop_at() == 0
+    assert loop.read_stop_at() == 0
 
 
 def test_how_to_go_on_is_logged_though_nobody_reads(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*words: object, **how: object) -> None:
         raise BrokenPipeError
 
-    update, asked = loop.update, recipe("unread", steps=6)
+    update, asked = loop.train_step, recipe("unread", steps=6)
 
     def last_read(*given: Any, **more: Any) -> Any:
         monkeypatch.setattr(say, "print", lost, raising=False)
         say.say("unread")
         return update(*given, **more)
 
-    monkeypatch.setattr(loop, "update", last_read)
+    monkeypatch.setattr(loop, "train_step", last_read)
     with pytest.raises(Stopped) as ended:
         pretrain(str(asked))
     folder = asked.with_suffix("")
     assert ended.value.by == signal.SIGPIPE
-    assert f"saved at step {ended.value.step} of 6; go on with:\n" in (folder / "log.txt").read_text()
+    assert f"saved at step {ended.value.step} of 6; resume it with:\n" in (folder / "log.txt").read_text()
 
 
 def test_a_reader_that_went_away_asks_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `tee` does by the Ctrl-C that the run hears too; it is saved, whoever comes first."""
-
     def lost(*words: object, **how: object) -> None:
         raise BrokenPipeError
 
     monkeypatch.setattr(say, "print", lost, raising=False)
-    with loop.asked_to_stop() as asked:
+    with loop.catch_stop_signals() as asked:
         say.say("one")
         assert asked() == signal.SIGPIPE
-    with loop.asked_to_stop() as asked:
+    with loop.catch_stop_signals() as asked:
         os.kill(os.getpid(), signal.SIGTERM)
         say.say("two")
         assert asked() == signal.SIGTERM

@@ -48,7 +48,7 @@ def test_every_step_is_a_line_and_what_is_shown_are_means(tmp_path: Path) -> Non
     assert told["share_of_peak"] == pytest.approx(0.2, rel=0.1)
     assert own.flush(WEIGHTS) is told
     assert len(read(own.path)) == 2
-    own.note({"step": 2, "validation": 1.5})
+    own.write_validation({"step": 2, "validation": 1.5})
     assert listened == read(own.path), "who listens gets every line once"
 
 
@@ -107,22 +107,21 @@ def test_only_the_first_rank_writes(tmp_path: Path) -> None:
     own = of(tmp_path, rank=1, summed=True)
     add(own, 1, 1.0, 2.0)
     assert own.flush(WEIGHTS, final=True)["loss"] == 3.0
-    own.note({"step": 1, "validation": 2.0})
+    own.write_validation({"step": 1, "validation": 2.0})
     assert not own.path.exists()
 
 
 def test_a_validation_is_a_line_of_its_own(tmp_path: Path) -> None:
     own = of(tmp_path)
-    own.note({"step": 4, "phase": 1, "validation": 2.5, "mlm_right": 0.5})
+    own.write_validation({"step": 4, "phase": 1, "validation": 2.5, "mlm_right": 0.5})
     assert read(own.path) == [{"step": 4, "phase": 1, "validation": 2.5, "mlm_right": 0.5}]
 
 
 def test_what_a_full_disk_does_not_take_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In its order, told once, no half line; at the end it is an error."""
     own = of(tmp_path)
-    own.note({"step": 1})
+    own.write_validation({"step": 1})
     real = Path.open
 
     class Half:
@@ -143,12 +142,12 @@ def test_what_a_full_disk_does_not_take_waits(
 
     with monkeypatch.context() as full:
         full.setattr(Path, "open", lambda self, mode="r", **_: Half(self) if mode == "a" else real(self, mode))
-        own.note({"step": 2})
-        own.note({"step": 3})
+        own.write_validation({"step": 2})
+        own.write_validation({"step": 3})
         assert own.path.read_text() == '{"step": 1}\n'
         with pytest.raises(RunError, match="No space left on device"):
             own.flush(WEIGHTS, final=True)
-    assert capsys.readouterr().err.count("the lines wait in memory") == 1
-    own.note({"step": 4})
+    assert capsys.readouterr().err.count("metrics are kept in memory until the disk has space") == 1
+    own.write_validation({"step": 4})
     assert [line["step"] for line in read(own.path)] == [1, 2, 3, 4]
     assert (own.unwritten, own.full) == ("", False)

@@ -20,7 +20,7 @@ from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.machines.cluster import estimate, submit
 from ordsmed.tell.stability import stability
-from ordsmed.train import fitting, run_group, session
+from ordsmed.train import fitting, run_group, runner, session
 from ordsmed.train.finetune.examples import TaskData
 from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.finetune import rehearse as rehearse_finetuning
@@ -65,9 +65,9 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for kind in (Corpus, Encoding, TokenizerTraining):
         monkeypatch.setattr(kind, "perform", reached)
-    monkeypatch.setattr(session, "_train_until_done", reached)
-    monkeypatch.setattr(session, "measured_peak", lambda *_: 1e11)
-    monkeypatch.setattr(fitting, "_trial", lambda *_: 0.1)
+    monkeypatch.setattr(runner, "_run_loop", reached)
+    monkeypatch.setattr(runner, "measured_peak", lambda *_: 1e11)
+    monkeypatch.setattr(fitting, "_time_steps", lambda *_: 0.1)
     monkeypatch.setattr(TextData, "validation_seconds", lambda *_: 0.1)
     monkeypatch.setattr(TaskData, "validation_seconds", lambda *_: 0.1)
 
@@ -181,7 +181,7 @@ BROKEN: list[tuple[list[str], dict[str, Any], str]] = [
     (["data=e.toml", "tokenizer=nowhere"], {}, "nowhere"),
     (["data=e.toml", "model={kind='elmo', width=16, cells=32}", "objective.kind=bilm"], {}, "cuts words into pieces"),
     (["data=e.toml", "model.kind=roberta"], {}, "its padding token has the number 0"),
-    (["data=e-words.toml"], {}, "holds whole words"),
+    (["data=e-words.toml"], {}, "has whole words"),
     (["data=e-words.toml", "model={kind='elmo', width=16, cells=32}", "objective={kind='bilm', samples=0}"], {}, GOES),
     (["data=e-bytes.toml", "model.kind=roberta"], {}, GOES),
     (["init=nowhere"], {}, "init: found nowhere"),
@@ -195,7 +195,7 @@ BROKEN: list[tuple[list[str], dict[str, Any], str]] = [
     (["data=e.toml", "out=r.toml/x"], {}, "r.toml/x: cannot write: Not a directory"),
     (["data=e-out.toml"], {}, "r.toml/x: cannot write: Not a directory"),
     (["data=e.toml", "out=closed/x/y"], {}, "closed/x/y: cannot write: Permission denied"),
-    (["model.width=100000000"], {}, "parameters, which take"),
+    (["model.width=100000000"], {}, "parameters, which need"),
     ([], {"layout": "2x1x1"}, "layout"),
     ([], {"layout": "x"}, "layout"),
     ([], {"layout": "auto"}, GOES),
@@ -250,7 +250,7 @@ TUNED: list[tuple[list[str], dict[str, Any], str]] = [
     (['grid.best=["accuracy","fluency"]'], {}, "fluency"),
     (['grid.tokenizer=["files/vocab.txt","nowhere"]'], {}, "nowhere"),
     (["steps=0", "epochs=1.0", "grid.warmup=[1,99]"], {}, "warmup"),
-    (["step=all"], {}, "is no run"),
+    (["step=all"], {}, "is not a run"),
     ([], {"part": "1/2"}, "--part"),
     (["seeds=[1,2]"], {"layout": "auto"}, "--layout"),
     ([], {"deadline": 1e-9}, "--deadline"),
@@ -297,13 +297,12 @@ def test_trials_are_not_started_by_several_processes(stopped: None, home: Path) 
 def test_a_folder_of_another_run_is_refused_before_data_are_made(
     stopped: None, home: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the recipe that was asked for, which is known before any data are; with `--anew` it goes."""
     monkeypatch.undo()
     monkeypatch.chdir(home)
     pretrain(str(recipe("r", steps=4)))
     before = tree(home)
     for act in (rehearse, pretrain):
-        with pytest.raises(RecipeError, match="holds a run of another recipe or other data"):
+        with pytest.raises(RecipeError, match="holds a run of another recipe or of other data"):
             act("r.toml", ["data=e.toml"])
         assert tree(home) == before, "nothing was made"
     assert outcome(rehearse, "r.toml", ["data=e.toml"], anew=True) == GOES
@@ -332,15 +331,15 @@ def test_what_would_be_made_is_told(home: Path) -> None:
 
 WRITES = {
     "begin",
-    "_begin",
-    "_note",
+    "_record_new_run",
+    "_record_start",
     "_run_processes",
-    "_meet",
+    "_rendezvous",
     "_train_in_folder",
     "run_session",
-    "resume",
+    "run_to_end",
     "_train_from_last",
-    "_machine",
+    "_machine_lines",
     "_process",
     "_writable",
 }
@@ -350,13 +349,21 @@ SAYS = {
     "weights",
     "task",
     "_counts",
-    "_device",
-    "_place",
+    "_device_line",
+    "_folder_line",
     "_processes",
-    "_machine",
+    "_machine_lines",
 }  # what a run says as it begins
 DRY = {"rehearse", "dry_run", "ready"}
-ROOMS = ("train/session.py", "train/request.py", "train/plan.py", "train/pretrain/plan.py", "train/finetune/plan.py")
+ROOMS = (
+    "train/session.py",
+    "train/resume.py",
+    "train/runner.py",
+    "train/request.py",
+    "train/plan.py",
+    "train/pretrain/plan.py",
+    "train/finetune/plan.py",
+)
 
 
 def visited(act: Callable[[], Any]) -> list[str]:
@@ -390,7 +397,7 @@ def test_a_dry_run_visits_what_the_run_visits(
     real = [
         name
         for name in visited(lambda: real_run(words[0], words[1:]))
-        if name.split(".")[1] not in WRITES | SAYS | {"_fastest", "objective"}
+        if name.split(".")[1] not in WRITES | SAYS | {"_with_fastest_layout", "objective"}
     ]
     extra = {"train.planned", "train._process", "train.on", "train.check", "pretrain.objective"}
     assert [name for name in real if name not in dry] == []
@@ -440,7 +447,6 @@ IN_A_RECIPE = [("r.toml", words, said) for words, how, said in BROKEN if not how
 def test_other_doors_refuse_a_recipe_in_the_words_of_the_run(
     stopped: None, home: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: list[str], said: str
 ) -> None:
-    """Submit and estimate ask for no more than they need to know; a study refuses all that its runs would."""
     dry_run = rehearse if name == "r.toml" else rehearse_finetuning
     wanted, acts = outcome(dry_run, name, words), doors(monkeypatch)
     before = tree(home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.train import plan as plans
 from ordsmed.train import request
+from ordsmed.train.memory import RankMemory
 from ordsmed.train.mesh.layout import Layout
+from ordsmed.train.plan import layout_lines
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import requested
@@ -38,7 +41,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_recipe_means_the_folder_it_would_make(recipe: str) -> None:
     own = requested(Pretraining, recipe, ["seed=3"], "1x2x2", "", devices=4)
-    assert (own.folder, own.stands, own.devices, own.changed) == (Path("work/pretrain/own"), False, 4, "")
+    assert (own.folder, own.is_run, own.devices, own.changed) == (Path("work/pretrain/own"), False, 4, "")
     assert (own.recipe.seed, own.recipe.layout.shard, own.recipe.layout.tensor) == (3, 2, 2)
     assert requested(Pretraining, recipe, [], "auto", "").recipe.layout == Layout(shard=2)
     assert requested(Pretraining, recipe, [], "", "").devices == 0
@@ -61,12 +64,12 @@ def test_a_run_is_shown_on_as_many_processes_as_it_lay_on(
     Path("run").mkdir()
     write_text(Path("run/recipe.toml"), RECIPE)
     Run(Path("run")).set(verb="pretrain", layouts=[{"processes": count} for count in before])
-    monkeypatch.setattr(request, "fitted_to", lambda recipe, folder, world, asked: (recipe, f"{folder} on {world}"))
+    monkeypatch.setattr(request, "fit_layout", lambda recipe, folder, world, asked: (recipe, f"{folder} on {world}"))
     shown = requested(Pretraining, "run", overrides, "", "", shown=True)
-    assert (shown.stands, shown.folder, shown.devices) == (True, Path("run"), wanted)
+    assert (shown.is_run, shown.folder, shown.devices) == (True, Path("run"), wanted)
     assert shown.changed == f"run on {wanted}"
     assert requested(Pretraining, "run", overrides, "", "").changed == "run on 1", "as many as there are"
-    with pytest.raises(RecipeError, match=r"run: is a run, but seed=2 is given; a run goes on by its own recipe"):
+    with pytest.raises(RecipeError, match=r"run: is a run, which cannot be resumed with seed=2; a resumed run keeps"):
         requested(Pretraining, "run", ["seed=2"], "", "")
 
 
@@ -92,17 +95,20 @@ def test_what_is_only_shown_is_held_against_what_there_may_be(
     Path("run").mkdir()
     write_text(Path("run/recipe.toml"), RECIPE)
     Run(Path("run")).set(verb="pretrain")
-    monkeypatch.setattr(request, "fitted_to", lambda recipe, *_: (recipe, "another layout"))
+    monkeypatch.setattr(request, "fit_layout", lambda recipe, *_: (recipe, "another layout"))
     assert Planned.read("run", devices=devices).changed == "another layout"
     assert asked[2][1:] == (Path("run"), False)
 
 
 def test_what_would_change_is_told_last(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part in ("sizes", "spread", "precision", "attention", "memory"):
-        monkeypatch.setattr(PretrainingPlan, part, lambda _, part=part: [part])
-    ranks: Any = None
+    monkeypatch.setattr(PretrainingPlan, "sizes", lambda _: ["sizes"])
+    monkeypatch.setattr(PretrainingPlan, "by_phase", ())
+    monkeypatch.setattr(PretrainingPlan, "memory", lambda _: RankMemory(100))
+    ranks = Ranks(torch.device("cpu"), world=2, shape=(1, 2, 1))
     plan = PretrainingPlan(recipe=requested(Pretraining, recipe, [], "", "").recipe, ranks=ranks, notes=("note",))  # type: ignore[arg-type]
-    assert plan.lines() == ["note", "sizes", "spread", "precision", "attention", "memory"]
-    changed = PretrainingPlan(recipe=plan.recipe, ranks=ranks, notes=("note",), changed="new layout")
-    assert changed.lines() == ["note", "sizes", "spread", "precision", "attention", "memory", "new layout"]
-    assert changed.lying() == ["spread", "precision", "attention", "memory", "new layout"]
+    lines = plan.lines()
+    parts = ["note", "sizes", "layout", "phase", "layout.precision", "memory"]
+    assert [line.split(":")[0].split()[0] for line in lines] == parts
+    changed = dataclasses.replace(plan, changed="new layout")
+    assert changed.lines() == [*lines, "new layout"]
+    assert layout_lines(changed) == [*lines[2:], "new layout"]

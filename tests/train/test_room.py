@@ -44,10 +44,10 @@ HUGE = 10**20
         ("phase.warmup=1e30", "phase[1].warmup: found 1e+30; wanted at most the "),
         ("phase.epochs=1e300", "phase[1].epochs: found 1e+300 beside "),
         (f"seed={HUGE}", f"seed: found {HUGE}; wanted at most 9,223,372,036,854,775,807"),
-        ("model.width=100000000", " parameters, which take 4,000,0"),
-        ("model.width=1000000000000", "model: found more parameters than can be counted, which take"),
-        ("model.layers=1000000000", " parameters, which take "),
-        ("model.positions=100000000000", " parameters, which take "),
+        ("model.width=100000000", " parameters, which need 4,000,0"),
+        ("model.width=1000000000000", "model: found more parameters than can be counted, which need"),
+        ("model.layers=1000000000", " parameters, which need "),
+        ("model.positions=100000000000", " parameters, which need "),
         ("layout.workers=1000000", "layout.workers: found 1,000,000; wanted at most 1,024"),
         ("layout.threads=1000000", "layout.threads: found 1,000,000; wanted at most 1,024"),
         ("layout.threads=-1", "layout.threads: found -1; wanted 0 or more"),
@@ -81,14 +81,14 @@ def test_what_no_machine_has_is_not_shown(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=r"^1$"):
         cli.main(["show", "tiny/bert", "model.width=100000000"])
-    assert "which no machine has" in capsys.readouterr().err
+    assert "; wanted at most " in capsys.readouterr().err
     monkeypatch.setattr(machine_memory, "memory_limit", lambda: 1_000_000)  # what one machine lacks another may have
     cli.main(["show", "tiny/bert"])
     cli.main(["pretrain", "tiny/bert", "--dry-run", "--devices", "2"])
     capsys.readouterr()
     with pytest.raises(SystemExit, match=r"^1$"):
         cli.main(["pretrain", "tiny/bert", "--dry-run"])
-    assert "of memory with what they learn by; wanted less than the 1 MB there are here" in capsys.readouterr().err
+    assert "of memory with gradients and moments; wanted less than the 1 MB of this machine" in capsys.readouterr().err
 
 
 def bert_of(model: bert.Bert) -> torch.nn.Module:
@@ -114,7 +114,7 @@ def test_room_is_shared_and_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(machine_memory, "memory_limit", lambda: needed + 1)
     memory.check(job.recipe, model, job.ranks, make)
     monkeypatch.setattr(machine_memory, "memory_limit", lambda: needed)
-    with pytest.raises(OrdsmedError, match=r"^model: found .* parameters, which take"):
+    with pytest.raises(OrdsmedError, match=r"^model: found .* parameters, which need"):
         memory.check(job.recipe, model, job.ranks, make)
     split = Ranks(torch.device("cpu"), world=2, shape=(1, 2, 1))
     memory.check(job.recipe, model, split, make)
@@ -141,7 +141,6 @@ def test_absurd_measurements(capsys: pytest.CaptureFixture[str], words: list[str
 
 @pytest.mark.long
 def test_rows_that_are_being_made_hear_a_request_to_stop(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step is not taken; what was learned before it is saved, and the run goes on as if nothing had been."""
     whole = pretrain(str(recipe("whole", steps=6)), ["layout.micro=1"])
     real, made = MicroBatches.__getitem__, []
 
@@ -180,7 +179,7 @@ def test_stopped_before_the_first_step(
     monkeypatch.setattr(MicroBatches, "__getitem__", make)
     with pytest.raises(Stopped):
         pretrain(str(recipe(steps=2)), ["layout.micro=1"])
-    assert "stopped before its first step; go on with:\n    ordsmed pretrain" in capsys.readouterr().err
+    assert "stopped before its first step; resume it with:\n    ordsmed pretrain" in capsys.readouterr().err
 
 
 def test_a_step_of_one_micro_batch_is_always_whole() -> None:
@@ -206,19 +205,19 @@ def test_a_rank_whose_rows_are_cut_short_stops_all(recipe: Recipe, monkeypatch: 
             lambda spoken, other=other: spoken[-2:].add_(torch.tensor(other, dtype=torch.float64)),
         )
         if raised:
-            with pytest.raises(loop.Unmade):
+            with pytest.raises(loop.RowsMissing):
                 loop.total_counts(job, batches)
         else:
             assert loop.total_counts(job, batches)["mlm"] > 0
-        assert job.state.vote.heard == bool(other[0])
+        assert job.state.vote.any_rank == bool(other[0])
 
 
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_step_cut_short_on_one_rank_alone(recipe: Recipe, batches: int) -> None:
     job = job_of(recipe())
-    job.state.vote = Vote(15, short=True)
-    with pytest.raises(loop.Unmade):
-        loop.update(job, [job.rows(0).batch(np.arange(4))] * batches, 1e-3, 0, 0)
+    job.state.vote = Vote(15, rows_missing=True)
+    with pytest.raises(loop.RowsMissing):
+        loop.train_step(job, [job.rows(0).batch(np.arange(4))] * batches, 1e-3, 0, 0)
 
 
 def test_a_measurement_that_is_ended_says_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,8 +272,8 @@ def fits(recipe: Any, ranks: Any, limit: int, monkeypatch: pytest.MonkeyPatch, w
     ],
 )
 def test_weights_take_what_they_learn_by(monkeypatch: pytest.MonkeyPatch, recipe: Any, ranks: Any, least: int) -> None:
-    assert fits(recipe, ranks, least, monkeypatch, 1000).startswith("model: found 1,000 parameters, which take ")
-    assert fits(recipe, ranks, least + ranks.process.local_world, monkeypatch, 1000) == ""
+    assert fits(recipe, ranks, least, monkeypatch, 1000).startswith("model: found 1,000 parameters, which need ")
+    assert fits(recipe, ranks, least + ranks.place.local_world, monkeypatch, 1000) == ""
 
 
 @pytest.mark.parametrize(
@@ -297,7 +296,7 @@ def test_rows_take_what_they_hold(
 def test_what_cannot_be_counted_takes_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "parameters", lambda *_: None)
     told = fits(recipe_of(), ranks_of(split=(2, 1)), 10**14, monkeypatch)
-    assert told.startswith("model: found more parameters than can be counted, which take 1,000 TB of memory")
+    assert told.startswith("model: found more parameters than can be counted, which need 1,000 TB of memory")
 
 
 def test_a_gpus_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:

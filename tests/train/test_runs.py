@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_is_passed_over(recipe: Recipe, capsys: pytest.Capt
         said = capsys.readouterr().err
         assert str(newest) in said
         assert part in said
-        assert "goes on from" in said
+        assert "resumed from" in said
         assert "step-000000008" in said
         assert losses(folder) == losses(whole)
 
@@ -158,7 +158,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(recipe: Recipe) -> None:
     lines = [line for line in process.stderr.splitlines() if line.startswith("ordsmed: ")]
     assert len(lines) == 1, process.stderr
     assert "cannot write" in lines[0]
-    assert "checkpoint of step 4 stands" in lines[0]
+    assert "the last complete one is of step 4" in lines[0]
     assert "Traceback" not in process.stderr
     target = folder.parent / "full2"
     assert checkpoint.steps(target / "checkpoints") == [4]
@@ -184,7 +184,7 @@ main(["pretrain", sys.argv[1]])
 
 def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = recipe("nan")
-    update = loop.update
+    update = loop.train_step
 
     def broken(job, batches, rate, index, inner, **more):  # type: ignore[no-untyped-def]
         if inner == 5:
@@ -193,8 +193,8 @@ def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pyt
                 job.objective.model.words.weight[7:] = float("nan")
         return update(job, batches, rate, index, inner, **more)
 
-    monkeypatch.setattr(loop, "update", broken)
-    with pytest.raises(RunError, match=r"step 6: loss nan.*finite.*checkpoint of step 4 stands"):
+    monkeypatch.setattr(loop, "train_step", broken)
+    with pytest.raises(RunError, match=r"step 6: loss nan.*finite.*the last complete one is of step 4"):
         pretrain(str(asked))
     folder = asked.with_suffix("")
     assert checkpoint.steps(folder / "checkpoints") == [4]
@@ -207,8 +207,7 @@ def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pyt
 def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at: int
 ) -> None:
-    """From the last checkpoint, or anew; as a run does that was stopped there and goes on with so many."""
-    update, asked = loop.update, recipe("full")
+    update, asked = loop.train_step, recipe("full")
     tried: list[int] = []
 
     def full(job, batches, rate, index, inner, **more):  # type: ignore[no-untyped-def]
@@ -217,17 +216,19 @@ def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
             raise torch.OutOfMemoryError("no memory")
         return update(job, batches, rate, index, inner, **more)
 
-    monkeypatch.setattr(loop, "update", full)
+    monkeypatch.setattr(loop, "train_step", full)
     folder = pretrain(str(asked), ["layout.micro=8"])
     monkeypatch.undo()
     said, since = capsys.readouterr().err, 4 if at > 4 else 0
     for micro in (4, 2):
-        assert f"{folder}: no memory was left at step {at}: goes on with layout.micro=[{micro}]\n" in said
+        assert f"{folder}: out of memory at step {at}: the run continues with layout.micro=[{micro}]\n" in said
     assert tried == [*[8] * at, *[4] * (at - since), *[2] * (12 - since)]
     assert settings.read(folder / "recipe.toml")["layout"]["micro"] == [2]
     other, words = recipe("other"), ["layout.micro=2"]
     if since:
-        monkeypatch.setattr(loop, "update", lambda *a, **k: stop(k["step"] - 1) if k["step"] > 4 else update(*a, **k))
+        monkeypatch.setattr(
+            loop, "train_step", lambda *a, **k: stop(k["step"] - 1) if k["step"] > 4 else update(*a, **k)
+        )
 
         def stop(step: int) -> None:
             while not checkpoint.steps(other.with_suffix("") / "checkpoints"):  # which is written beside
@@ -243,7 +244,7 @@ def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
 
 def test_a_checkpoint_that_is_being_written_counts(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes after memory ran out begins there, however long the disk takes to finish it."""
-    update, complete, asked, tried = loop.update, checkpoint.CheckpointWriter._complete, recipe("slow"), []
+    update, complete, asked, tried = loop.train_step, checkpoint.CheckpointWriter._complete, recipe("slow"), []
 
     def full(job, batches, rate, index, inner, **more):  # type: ignore[no-untyped-def]
         tried.append((inner + 1, len(batches[0].tokens)))
@@ -255,7 +256,7 @@ def test_a_checkpoint_that_is_being_written_counts(recipe: Recipe, monkeypatch: 
         time.sleep(0.5)
         complete(*asked)
 
-    monkeypatch.setattr(loop, "update", full)
+    monkeypatch.setattr(loop, "train_step", full)
     monkeypatch.setattr(checkpoint.CheckpointWriter, "_complete", slow)
     pretrain(str(asked), ["layout.micro=8"])
     assert tried[5] == (5, 4)
@@ -265,7 +266,7 @@ def test_where_no_single_row_fits_it_ends_with_what_to_do(recipe: Recipe, monkey
     def full(*_: object, **__: object) -> Any:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
-    monkeypatch.setattr(loop, "update", full)
+    monkeypatch.setattr(loop, "train_step", full)
     with pytest.raises(RunError, match=r"^rank 0, step 1: Default.*memory.*; `layout.recompute=true`, or split"):
         pretrain(str(recipe("none")), ["layout.micro=1"])
 
@@ -369,7 +370,6 @@ def test_tensorboard_events_where_it_is_installed(recipe: Recipe) -> None:
 
 
 def test_a_recipe_that_was_refused_can_be_mended(recipe: Recipe) -> None:
-    """What never came to a checkpoint does not stand in the way; the complaint names file and key."""
     asked = recipe()
     with pytest.raises(RecipeError, match=r"run\.toml: phase\[1\]\.batch: found 8, not a multiple"):
         pretrain(str(asked), ["layout.micro=3"])
@@ -467,7 +467,7 @@ def test_another_number_of_streams_begins_anew_and_says_so(tmp_path: Path, capsy
     recipe = folder / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("batch = 8", "batch = 4"))
     pretrain(str(folder))
-    assert "carries h of 8 streams, now 4: all of them begin anew" in capsys.readouterr().err
+    assert "has h of 8 streams, the run has 4: all streams start empty" in capsys.readouterr().err
     assert Run(folder).status["step"] == 6
 
 
@@ -502,7 +502,6 @@ def test_a_run_goes_on_with_its_own_threads(
 def test_a_run_begins_with_data_that_are_whole(
     recipe: Recipe, store: Path, tmp_path: Path, ranks: int, nursery: Any
 ) -> None:
-    """A flipped bit is told before the first step; a run that goes on does not read all again."""
     shutil.copytree(store, tmp_path / "store")
     data = bytearray((tmp_path / "store/train.bin").read_bytes())
     Run(tmp_path / "store").set(checksums={"train.bin": files.checksum(tmp_path / "store/train.bin")})

@@ -29,14 +29,14 @@ def told(recipe: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.Monkey
         found = iter(outcomes)
         nothing = lambda *_, **__: None  # noqa: E731
         made.writer = SimpleNamespace(  # type: ignore[assignment]
-            wait_for_own=nothing,
+            wait_for_part=nothing,
             outcome=lambda give_up: next(found),
-            forget=nothing,
+            reset=nothing,
             save=nothing,
             complaint=None,
             thread=object(),
         )
-        made.proven = True
+        made.can_write = True
         return made
 
     return make
@@ -47,7 +47,7 @@ def test_three_failures_in_a_row_end_a_run(told: Callable[..., Saving], capsys: 
     saved = told(FULL, FULL, None, FULL, FULL, FULL)
     for _ in range(5):
         saved.wait()
-    assert capsys.readouterr().err.count("here: no space; wanted some; free some; the run goes on") == 4
+    assert capsys.readouterr().err.count("here: no space; wanted some; free some; training continues") == 4
     with pytest.raises(RunError, match="here: no space"):
         saved.wait()
 
@@ -55,12 +55,12 @@ def test_three_failures_in_a_row_end_a_run(told: Callable[..., Saving], capsys: 
 def test_a_run_whose_first_checkpoint_fails_stops_at_once(told: Callable[..., Saving]) -> None:
     """A run that has a checkpoint, or has `layout.unsaved`, trains on."""
     saved = told(None, FULL)
-    saved.proven = False
+    saved.can_write = False
     saved.writer.thread = None
     with pytest.raises(RunError, match=r"here: the run's first checkpoint: no space; .*`layout.unsaved=true` trains"):
         saved.save(4)
     saved = told(None, FULL, FULL)
-    saved.proven = False
+    saved.can_write = False
     change(
         saved.job,
         recipe=settings.decode(
@@ -69,11 +69,11 @@ def test_a_run_whose_first_checkpoint_fails_stops_at_once(told: Callable[..., Sa
     )
     saved.writer.thread = None
     saved.save(4)
-    assert (saved.failures, saved.proven) == (1, False)
+    assert (saved.failures, saved.can_write) == (1, False)
     saved = told(None, None)
-    saved.proven = False
+    saved.can_write = False
     saved.save(4)
-    assert saved.proven
+    assert saved.can_write
 
 
 def test_the_last_checkpoint_must_stand(told: Callable[..., Saving]) -> None:
@@ -111,7 +111,7 @@ def test_checkpoints_stay_for_each_reason_alone(told: Callable[..., Saving], mon
     monkeypatch.setattr(saving.snapshots, "labels", lambda path: ["mine"] if path.name.endswith("4") else [])
     saved.job.state.validations[:] = [{"step": 2}, {"step": 9}]  # whose checkpoint is gone
     saved.job.state.ends.append(3)
-    assert [step for step in range(1, 10) if saved._is_kept(step)] == [1, 2, 3, 4]
+    assert [step for step in range(1, 10) if saved._is_permanent(step)] == [1, 2, 3, 4]
 
 
 def test_ranks_that_are_slow_are_looked_for_ever_less_often(told: Callable[..., Saving], tmp_path: Path) -> None:
@@ -124,12 +124,12 @@ def test_ranks_that_are_slow_are_looked_for_ever_less_often(told: Callable[..., 
             (tmp_path / "done-0.json").write_text('[{"model": "1f"}, {}]')
         return False
 
-    writer.given_up = SimpleNamespace(wait=wait)  # type: ignore[assignment]
+    writer.cancelled = SimpleNamespace(wait=wait)  # type: ignore[assignment]
     writer.writing = [0]
-    assert writer._parts(tmp_path / "step", tmp_path) == ({"model": "1f"}, {})
+    assert writer._wait_for_parts(tmp_path / "step", tmp_path) == ({"model": "1f"}, {})
     assert pauses[:5] == [0.02 * 2**n for n in range(5)]
     assert pauses == sorted(pauses)
-    assert pauses[-1] == checkpoint.LOOK
+    assert pauses[-1] == checkpoint.MAX_PAUSE
     assert not (tmp_path / "done-0.json").exists()
 
 
@@ -189,16 +189,15 @@ def test_a_second_rank_tells_its_own_and_hears_the_outcome(
 def test_a_step_is_saved_as_it_is_unless_it_stands(
     told: Callable[..., Saving], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is being written comes first; of step 0 and of one that stands there is nothing to save."""
     saved = told(None, None, None)
     asked: list[tuple[int, bool]] = []
     monkeypatch.setattr(saving, "steps", lambda folder: [4])
     monkeypatch.setattr(saved, "save", lambda step, final: asked.append((step, final)))
     for step in (0, 4, 5):
-        saved.save_as_it_is(step)
+        saved.save_now(step)
     assert (asked, saved.count) == ([(5, True)], 3)
     with pytest.raises(RunError, match="here: no space"):
-        told(FULL).save_as_it_is(0)
+        told(FULL).save_now(0)
 
 
 def test_revisions_and_the_best_that_stands_are_kept(told: Callable[..., Saving]) -> None:
@@ -210,4 +209,4 @@ def test_revisions_and_the_best_that_stands_are_kept(told: Callable[..., Saving]
         path = checkpoint.path_of(saved.folder, step)
         path.mkdir(parents=True)
         (path / "state.json").write_text("{}")
-    assert [step for step in (1, 2, 3) if saved._is_kept(step)] == [2, 3]
+    assert [step for step in (1, 2, 3) if saved._is_permanent(step)] == [2, 3]

@@ -20,10 +20,10 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import log_to
 from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import own_tensors
-from ordsmed.train import checkpoint, loop, request, session
+from ordsmed.train import checkpoint, loop, request, results, resume, runner, session
 from ordsmed.train.callbacks import Replanned
 from ordsmed.train.job import Job
-from ordsmed.train.mesh.layout import memory
+from ordsmed.train.memory import RankMemory
 from ordsmed.train.plan import planned
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.pretrain import pretrain
@@ -50,22 +50,21 @@ def test_validations_up_to_the_step_that_is_gone_on_from(tmp_path: Path) -> None
         {"step": 4, "validation": 2.0},
         {"step": 6, "validation": 1.0},
     ]
-    assert session._validations(tmp_path, 4) == []
+    assert resume._validations(tmp_path, 4) == []
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert session._validations(tmp_path, 4) == lines[1:3]
+    assert resume._validations(tmp_path, 4) == lines[1:3]
 
 
 @pytest.mark.parametrize("step", [2, 3])
 def test_a_checkpoint_is_put_back(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Weights, moments, the guard's course and fp16's factor; states inside a phase, and none at its border."""
     words = ("trouble.spike=9.0", "trouble.window=3")
     one, other = job(*words), job("seed=1", *words)
     for each in (one, other):
         each.scaler.window, each.scaler.factor = 5, 64.0
     batches = next(loop.load(one.rows(0), one.share(0), 0, 1, workers=0, device=one.ranks.device))
-    loop.update(one, batches, 1e-3, 0, 0)
+    loop.train_step(one, batches, 1e-3, 0, 0)
     one.state.losses.trouble(1.5, 1.0)
     one.objective.state["h"] = torch.full((8, 1), 3.0)
     other.objective.state["h"] = torch.zeros(8, 1)
@@ -74,7 +73,7 @@ def test_a_checkpoint_is_put_back(
     other.scaler.factor = 1.0
     begun: list[tuple[int, int]] = []
     monkeypatch.setattr(Objective, "begin", lambda self, first, count: begun.append((first, count)))
-    assert session._restore(other, path, state) == step
+    assert resume.restore(other, path, state) == step
     for ours, theirs in zip(one.parts, other.parts, strict=True):
         assert torch.equal(ours.local, theirs.local)
         moments = (one.optimizer.state[ours.local], other.optimizer.state[theirs.local])
@@ -93,20 +92,20 @@ def test_other_circumstances_are_told(
 ) -> None:
     Saving(job(), tmp_path).save(2, final=True)
     path, state = checkpoint.latest(tmp_path / "checkpoints", place=tmp_path) or (tmp_path, {})
-    session._restore(job(), path, state)
+    resume.restore(job(), path, state)
     assert "losses will agree" not in capsys.readouterr().err
-    session._restore(job("layout.micro=2"), path, {**state, "threads": 99})
+    resume.restore(job("layout.micro=2"), path, {**state, "threads": 99})
     said = capsys.readouterr().err
-    assert "made with threads 99, now 1; micro [8, 4], now [2, 2]: losses will agree, but not to the last bit" in said
-    session._restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
+    assert "saved with threads 99, now 1; micro [8, 4], now [2, 2]: losses will agree except for rounding" in said
+    resume.restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
     assert "losses will agree" not in capsys.readouterr().err, "nothing is learned any more"
-    session._restore(job(), path, {**state, "machine": "NVIDIA A100", "kernels": ["gelu"], "triton": "3.6.0"})
+    resume.restore(job(), path, {**state, "machine": "NVIDIA A100", "kernels": ["gelu"], "triton": "3.6.0"})
     said = capsys.readouterr().err
     assert f"machine NVIDIA A100, now {state['machine']}; kernels ['gelu'], now []; triton 3.6.0, now none: " in said
-    session._restore(job(), path, {k: v for k, v in state.items() if k not in ("machine", "kernels", "triton")})
+    resume.restore(job(), path, {k: v for k, v in state.items() if k not in ("machine", "kernels", "triton")})
     assert "losses will agree" not in capsys.readouterr().err, "a checkpoint of before says nothing of these"
-    session._restore(job("layout.precision=bf16", "layout.fp8=true"), path, state)
-    assert "made with precision fp32, now bf16, fp8: losses will agree" in capsys.readouterr().err
+    resume.restore(job("layout.precision=bf16", "layout.fp8=true"), path, state)
+    assert "saved with precision fp32, now bf16, fp8: losses will agree" in capsys.readouterr().err
 
 
 def test_it_rewinds_as_often_as_it_must(
@@ -123,23 +122,23 @@ def test_it_rewinds_as_often_as_it_must(
         return 12
 
     monkeypatch.setattr(loop, "train", train)
-    monkeypatch.setattr(session, "_last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
-    monkeypatch.setattr(session, "_restore", lambda *_: done.append("restored") or 4)
+    monkeypatch.setattr(runner, "last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
+    monkeypatch.setattr(runner, "restore", lambda *_: done.append("restored") or 4)
     saving: Any = SimpleNamespace(wait=lambda: done.append("settled"))
-    session._train_until_done(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
+    runner._run_loop(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert done == ["from 0", "settled", "restored", "from 4", "settled", "restored", "from 4"]
     assert own.state.left_out == [{"first": 5, "last": 6, "why": "loss 6"}, {"first": 5, "last": 9, "why": "loss 9"}]
 
 
 def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     own = job("average=0.9", 'layout.precision="fp32"')
-    assert session._machine(own, 3e12) == [
+    assert runner._machine_lines(own, 3e12) == [
         "cpu, 1 thread; measured peak of all 3 TFLOP/s",
         own.precision,
         *filter(None, [own.kernels]),
     ]
     change(own, ranks=dataclasses.replace(own.ranks, world=2))
-    assert session._machine(own, 3e12)[0].startswith("2 processes, each cpu, 1 thread; ")
+    assert runner._machine_lines(own, 3e12)[0].startswith("2 processes, each cpu, 1 thread; ")
     plan = PretrainingPlan.of(own.recipe, planned(own.recipe.layout)).completed(make=False)
     count, lines = sum(p.numel() for p in own.objective.parameters()), plan.lines()
     assert lines[1].startswith("positions: 64, for good: ")
@@ -151,15 +150,15 @@ def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
         "phase 1: 3 steps of 8 rows x 32 tokens",
         "phase 2: 2 steps of 4 rows x 16 tokens",
     ]
-    assert lines[9].startswith("attention: products by hand")
-    assert lines[10:] == [memory(4 * count, 3)], "two moments and the mean"
+    assert lines[9].startswith("attention: plain products")
+    assert lines[10:] == RankMemory(4 * count, 3).lines, "two moments and the mean"
 
 
 def test_a_folder_is_deleted_with_what_a_kill_left_of_the_one_before(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / ".run.removed").mkdir()
     (tmp_path / ".run.removed" / "older").write_text("")
-    session._remove(tmp_path / "run")
+    resume._remove(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,7 +166,7 @@ def test_examples_of_a_program_outlive_a_folder_that_is_deleted(tmp_path: Path) 
     (tmp_path / "run/examples").mkdir(parents=True)
     (tmp_path / "run/examples/train-1.jsonl").touch()
     (tmp_path / "run/status.json").touch()
-    session._remove(tmp_path / "run")
+    resume._remove(tmp_path / "run")
     assert [path.name for path in (tmp_path / "run").rglob("*")] == ["examples", "train-1.jsonl"]
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -176,7 +175,7 @@ def test_who_comes_to_a_folder_goes_on_begins_or_is_refused(job: Callable[..., J
     recipe, folder, words = job().recipe, tmp_path / "run", ["tiny/bert"]
 
     def stands(words: list[str], *, anew: bool) -> bool:
-        return session._resumes(plan_of(recipe, None), asked_for(recipe, folder, *words, anew=anew))
+        return resume.is_resumed(plan_of(recipe, None), asked_for(recipe, folder, *words, anew=anew))
 
     mark = session.run.fingerprint(recipe)
     assert not stands(words, anew=False)
@@ -189,7 +188,7 @@ def test_who_comes_to_a_folder_goes_on_begins_or_is_refused(job: Callable[..., J
     Run(folder).set(fingerprint="another")
     (folder / "checkpoints" / "step-000000003").mkdir(parents=True)
     assert stands([str(folder)], anew=False), "a folder means itself"
-    with pytest.raises(RecipeError, match="holds a run of another recipe or other data"):
+    with pytest.raises(RecipeError, match="holds a run of another recipe or of other data"):
         stands(words, anew=False)
     (folder / "checkpoints" / "step-000000003").rmdir()
     assert not stands(words, anew=False)
@@ -209,34 +208,32 @@ def test_a_restart_of_torchrun_does_not_begin_anew_again(
     recipe = job().recipe
     Run(tmp_path).set(verb="pretrain", fingerprint=session.run.fingerprint(recipe))
     (tmp_path / "recipe.toml").write_text("")
-    assert session._resumes(plan_of(recipe, None), asked_for(recipe, tmp_path, anew=True))
+    assert resume.is_resumed(plan_of(recipe, None), asked_for(recipe, tmp_path, anew=True))
 
 
 def test_what_is_asked_of_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Single settings, a mesh, those of a site; what auto finds is asked by nobody."""
     monkeypatch.setattr(request, "site_layout", lambda site: {"threads": 3, "device": "cuda"})
     words = ["layout.micro=2", "trouble.window=3", "layout.workers=0"]
     assert (
-        request._asked_of_layout(words, "", "") == request._asked_of_layout(words, "auto", "") == {"micro", "workers"}
+        request._layout_overrides(words, "", "") == request._layout_overrides(words, "auto", "") == {"micro", "workers"}
     )
-    assert request._asked_of_layout([], "1x2x1", "") == {"replicate", "shard", "tensor"}
-    assert request._asked_of_layout(["layout.micro=2"], "", "big") == {"micro", "threads", "device"}
+    assert request._layout_overrides([], "1x2x1", "") == {"replicate", "shard", "tensor"}
+    assert request._layout_overrides(["layout.micro=2"], "", "big") == {"micro", "threads", "device"}
 
 
 @pytest.mark.parametrize("gpu", [False, True])
 def test_a_run_of_a_gpu_goes_on_without_one(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool
 ) -> None:
-    """Unless a GPU is asked for; every change is told."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     on_cpu = job().recipe
     kept = dataclasses.replace(on_cpu, layout=dataclasses.replace(on_cpu.layout, device="cuda:1", replicate=2))
-    found, changed = request.fitted_to(kept, tmp_path, 1, set())
+    found, changed = request.fit_layout(kept, tmp_path, 1, set())
     assert (found.layout.device, found.layout.replicate) == ("cuda:1" if gpu else "auto", 0)
     told = "its layout on 1 process: 2 x 1 x 1 became 1 x 1 x 1"
-    assert changed == (told if gpu else f"{told}; there is no GPU: device cuda:1 became auto")
-    assert request.fitted_to(kept, tmp_path, 2, {"device"}) == (kept, "")
-    assert request.fitted_to(on_cpu, tmp_path, 1, set()) == (on_cpu, "")
+    assert changed == (told if gpu else f"{told}; no GPU: device cuda:1 became auto")
+    assert request.fit_layout(kept, tmp_path, 2, {"device"}) == (kept, "")
+    assert request.fit_layout(on_cpu, tmp_path, 1, set()) == (on_cpu, "")
 
 
 def test_a_run_is_asked_for_by_its_folder_or_a_recipe(
@@ -255,7 +252,7 @@ def test_a_run_is_asked_for_by_its_folder_or_a_recipe(
     again = requested(Pretraining, str(folder), ["layout.micro=2", "trouble.window=9"], "auto", "big")
     found = again.recipe
     assert (again.folder, found.layout.micro, found.layout.threads, found.trouble.window) == (folder, 2, 3, 9)
-    with pytest.raises(RecipeError, match="is a run, but seed=4 is given; a run goes on by its own recipe"):
+    with pytest.raises(RecipeError, match="is a run, which cannot be resumed with seed=4; a resumed run keeps"):
         requested(Pretraining, str(folder), ["layout.micro=2", "seed=4"], "", "")
     capsys.readouterr()
     (folder / "recipe.toml").write_text(path.read_text().replace("[layout]", "[layout]\nshard = 2"))
@@ -284,7 +281,7 @@ def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) ->
         ([{"from": 0, **lay}], 0, [{"from": 0, **lay}]),
     ):
         Run(tmp_path).set(layouts=before)
-        session._note(tmp_path, own, step)
+        runner._record_start(tmp_path, own, step)
         assert Run(tmp_path).status["layouts"] == wanted
     status = Run(tmp_path).status
     assert (status["state"], status["data"], status["threads"], status["phases_before"]) == (
@@ -302,7 +299,10 @@ def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("before", "said"),
-    [([["gone", 1]], "other data: .*; wanted those which it began with"), (None, "fewer data; wanted those which")],
+    [
+        ([["gone", 1]], "other data: .*; wanted the data this run was started with"),
+        (None, "fewer documents or files; wanted the data"),
+    ],
 )
 def test_a_run_goes_on_with_its_own_data(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any, said: str
@@ -311,31 +311,31 @@ def test_a_run_goes_on_with_its_own_data(
     recipe: Any = job().recipe
     stamp = [list(entry) if isinstance(entry, tuple) else entry for entry in recipe.stamp()]
     Run(tmp_path).set(data=before or [*stamp, ["more", 1]])
-    monkeypatch.setattr(session, "_last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
+    monkeypatch.setattr(runner, "last_checkpoint", lambda *_: (tmp_path, {"step": 4}))
     with pytest.raises(RecipeError, match=said):
-        session.resume(plan_of(recipe, job().ranks), tmp_path, None)  # type: ignore[arg-type]
+        runner.run_to_end(plan_of(recipe, job().ranks), tmp_path, None)  # type: ignore[arg-type]
 
 
 def test_a_deadline_counts_from_the_start(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was made before the folder stood is part of it; without one nothing is fitted."""
     asked: list[float] = []
     shorter = job("seed=5").recipe
 
-    def fit(seconds: float) -> Any:
+    def fit(plan: Any, seconds: float) -> Any:
         asked.append(seconds)
         return shorter, {"asked": [[3, 0]], "learning": [0.1], "judging": 0.0}
 
     own = job()
-    plan = plan_of(own.recipe, own.ranks, fit)
+    plan = plan_of(own.recipe, own.ranks)
+    monkeypatch.setattr(session, "fit", fit)
     set_time(monkeypatch, session, time=lambda: 1100.0)
-    assert session._begin(plan, asked_for(own.recipe, tmp_path / "a", began=1000.0, deadline=500.0)) is shorter
+    assert session._record_new_run(plan, asked_for(own.recipe, tmp_path / "a", began=1000.0, deadline=500.0)) is shorter
     status = Run(tmp_path / "a").status
     assert (asked, status["deadline"], status["began"], status["steps_asked"]) == ([400.0], 500.0, 1000.0, [3, 2])
     assert (status["fit"]["learning"], status["state"]) == ([0.1], "running")
     assert status["fingerprint"] == session.run.fingerprint(own.recipe), "of what was asked for, not of what fits"
-    made = session._begin(plan, asked_for(own.recipe, tmp_path / "b", began=1000.0))
+    made = session._record_new_run(plan, asked_for(own.recipe, tmp_path / "b", began=1000.0))
     assert (made, len(asked), "fit" in Run(tmp_path / "b").status) == (own.recipe, 1, False)
 
 
@@ -351,7 +351,7 @@ def test_another_plan_is_followed(job: Callable[..., Job], tmp_path: Path, monke
     monkeypatch.setattr(loop, "train", train)
     own = job()
     saving: Any = SimpleNamespace(job=own)
-    new = session._train_until_done(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
+    new = runner._run_loop(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert starts == [0, 2]
     assert [phase.steps for phase in new.phases] == [2, 1]
     assert saving.job is new
@@ -363,16 +363,16 @@ def test_seconds_that_were_used_are_those_of_steps_that_stand(
     lines = [{"step": n, "loss": 1.0, "seconds": float(n)} for n in range(1, 6)] + [{"step": 3, "validation": 1.0}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     given: list[Any] = []
-    monkeypatch.setattr(session.Deadline, "of", lambda *how: given.append(how[2:]))
+    monkeypatch.setattr(runner.Deadline, "of", lambda *how: given.append(how[2:]))
     monkeypatch.setattr(loop, "train", lambda *_, **__: 5)
     for start in (3, 0):
-        session._train_until_done(SimpleNamespace(callbacks=()), job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
+        runner._run_loop(SimpleNamespace(callbacks=()), job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
     assert given == [(3, 6.0), (0, 0)]
 
 
 def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who restarts on several machines has no common count of restarts."""
-    monkeypatch.setattr(session, "requested", lambda *_, **__: (_ for _ in ()).throw(LookupError))
+    monkeypatch.setattr(request, "requested", lambda *_, **__: (_ for _ in ()).throw(LookupError))
     for restarts, machines, refused in (("1", "2", True), ("0", "2", False), ("1", "1", False)):
         monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
         monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
@@ -386,18 +386,18 @@ def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.M
 def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_path: Path) -> None:
     own = job()  # of 5 steps
     own.state.left_out = [{"first": 1, "last": 2, "why": "loss nan"}]
-    session._check_learned(own, tmp_path)
+    results._check_learned(own, tmp_path)
     own.state.left_out.append({"first": 4, "last": 4, "why": "norm inf"})
     with pytest.raises(
-        Trouble, match="3 of 5 steps taught nothing, the last for norm inf; wanted half of them at least"
+        Trouble, match="3 of 5 steps were skipped, the last for norm inf; wanted at least half of the steps trained"
     ):
-        session._check_learned(own, tmp_path)
+        results._check_learned(own, tmp_path)
 
 
 def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path: Path) -> None:
     own = job()
     tensors = own_tensors(own.objective)
-    session.leave_weights(own, tmp_path / "weights", tensors)
+    results.leave_weights(own, tmp_path / "weights", tensors)
     opened = open_model(tmp_path / "weights")
     assert opened.settings == own.objective.model_settings
     found = own_tensors(opened.objective)
@@ -406,22 +406,21 @@ def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path
 
 
 def test_weights_that_are_there_already_stay(job: Callable[..., Job], tmp_path: Path) -> None:
-    """A finished run may be asked for again: what started from its weights finds them as they were."""
     small = job()
     tensors, place = own_tensors(small.objective), tmp_path / "weights"
-    session.leave_weights(small, place, tensors)
+    results.leave_weights(small, place, tensors)
     times = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
-    session.leave_weights(small, place, tensors)
+    results.leave_weights(small, place, tensors)
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()} == times
     for spoil in (lambda path: path.write_bytes(b"half"), lambda path: path.unlink()):
         spoil(place / "model.safetensors")
-        session.leave_weights(small, place, tensors)
+        results.leave_weights(small, place, tensors)
         assert weights.digest(weights.read(place / "model.safetensors")) == weights.digest(tensors)
     other = {name: tensor + 1 for name, tensor in tensors.items()}
-    session.leave_weights(small, place, other)
+    results.leave_weights(small, place, other)
     assert weights.digest(weights.read(place / "model.safetensors")) == weights.digest(other)
     (place / "settings.toml").write_text("")
-    session.leave_weights(small, place, other)
+    results.leave_weights(small, place, other)
     assert open_model(place).settings == small.objective.model_settings
 
 
@@ -429,7 +428,7 @@ def asked_for(recipe: Any, folder: Path, *words: str, **how: Any) -> request.Req
     return request.Request(recipe, folder, words or ("tiny/bert",), **how)
 
 
-def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
+def plan_of(recipe: Any, ranks: Any, **more: Any) -> Any:
     """As much of a plan as a session has to do with."""
     plan = SimpleNamespace(
         recipe=recipe,
@@ -439,11 +438,10 @@ def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
         network=recipe.model,
         lines=lambda: ["planned"],
         subject=lambda: "bert: 9 parameters",
-        fitted=fit,
         finish=lambda job, folder: {"finished": True},
         **{"verify": lambda: None, **more},
     )
-    plan.by = lambda recipe: plan_of(recipe, ranks, fit, **more)
+    plan.by = lambda recipe: plan_of(recipe, ranks, **more)
     return plan
 
 
@@ -474,22 +472,22 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         )
         state = {"step": found}
         Run(tmp_path).set(verb="pretrain")
-        monkeypatch.setattr(session, "_train_until_done", train)
-        monkeypatch.setattr(session, "_machine", lambda job, peak: ["lent"])
-        monkeypatch.setattr(session, "measured_peak", lambda *_: 2e9)
+        monkeypatch.setattr(runner, "_run_loop", train)
+        monkeypatch.setattr(runner, "_machine_lines", lambda job, peak: ["lent"])
+        monkeypatch.setattr(runner, "measured_peak", lambda *_: 2e9)
         monkeypatch.setattr(
-            session, "_last_checkpoint", lambda *_: (tmp_path / "step", state) if found is not None else None
+            runner, "last_checkpoint", lambda *_: (tmp_path / "step", state) if found is not None else None
         )
-        monkeypatch.setattr(session, "_restore", lambda *_, over=False: noted.append(("restore", over)))
-        monkeypatch.setattr(session, "_note", lambda folder, job, start: noted.append(("note", start)))
+        monkeypatch.setattr(resume, "restore", lambda *_, over=False: noted.append(("restore", over)))
+        monkeypatch.setattr(runner, "_record_start", lambda folder, job, start: noted.append(("note", start)))
         monkeypatch.setattr(Job, "finite", property(lambda self: finite))
         saver = SimpleNamespace(
             save=lambda step: noted.append(("save", step)),
             wait=lambda: noted.append("settle"),
-            let_write=lambda: noted.append("wait"),
+            finish_writing=lambda: noted.append("wait"),
         )
-        monkeypatch.setattr(session, "Saving", lambda job, folder: saver)
-        return session.resume(plan, tmp_path, None)  # type: ignore[arg-type]
+        monkeypatch.setattr(runner, "Saving", lambda job, folder: saver)
+        return runner.run_to_end(plan, tmp_path, None)  # type: ignore[arg-type]
 
     return go, noted
 
@@ -497,7 +495,6 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_start_is_told_in_a_few_lines(
     going: Any, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What learns, on what, and where; with -v the plan and the machine as a whole, which the log always tells."""
     go, _ = going
     with log_to(tmp_path / "log"):
         go()
@@ -506,16 +503,15 @@ def test_a_start_is_told_in_a_few_lines(
     assert (tmp_path / "log").read_text().splitlines() == [*short, "planned", "lent"]
     request.getfixturevalue("details")
     go(found=4)
-    assert capsys.readouterr().err.splitlines() == [*short[:2], f"goes on from {tmp_path}/step", "planned", "lent"]
+    assert capsys.readouterr().err.splitlines() == [*short[:2], f"resumed from {tmp_path}/step", "planned", "lent"]
 
 
 def test_a_run_begins(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The peak is that of all ranks; who wants to rewind saves first, to have where to; its plan is told."""
     go, noted = going
     assert go() == {"finished": True}
     told = capsys.readouterr().err.splitlines()
     assert told[:2] == ["bert: 9 parameters", "on cpu, 1 thread, fp32"]
-    assert told[2:] == [f"in {tmp_path}; Ctrl-C saves the run, which goes on with:", f"    ordsmed pretrain {tmp_path}"]
+    assert told[2:] == [f"in {tmp_path}; Ctrl-C saves the run; resume it with:", f"    ordsmed pretrain {tmp_path}"]
     assert noted == ["verified", ("build", None), ("note", 0), ("train", 0, 2e9)]
     noted.clear()
     go("trouble.action=rewind")
@@ -542,7 +538,7 @@ def test_what_is_over_stays_as_it_lies(
     noted.clear()
     go(found=3)
     assert ("restore", True) in noted
-    assert f"{tmp_path}: it stopped early, at step 3 of 5, and is done" in capsys.readouterr().err
+    assert f"{tmp_path}: stopped early, at step 3 of 5, and is done" in capsys.readouterr().err
     noted.clear()
     go()
     assert noted[-1] == ("train", 0, 2e9), "what has not begun is not over"
@@ -550,24 +546,23 @@ def test_what_is_over_stays_as_it_lies(
 
 def test_a_checkpoint_of_no_numbers_is_not_gone_on_from(going: Any, tmp_path: Path) -> None:
     go, _ = going
-    for before, said in (((), "wanted finite ones; "), ((2, 4), "delete it, and step 2 is gone on from; or ")):
+    for before, said in (((), "wanted finite ones; "), ((2, 4), "delete it to resume from step 2; or ")):
         for step in before:
             (tmp_path / "checkpoints" / f"step-{step:09d}").mkdir(parents=True)
-        with pytest.raises(Trouble, match="holds weights with NaN or Inf") as error:
+        with pytest.raises(Trouble, match="has weights with NaN or Inf") as error:
             go(found=4, finite=False)
         assert said in str(error.value)
         assert ("delete it" in str(error.value)) == bool(before)
 
 
 def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Stopped it says how to go on; by trouble its checkpoint is settled, by anything else waited for."""
     go, noted = going
     for step, said in ((3, "saved at step 3 of 5"), (0, "stopped before its first step")):
         with pytest.raises(Stopped):
             go(ends=Stopped(step, 15))
         status = Run(tmp_path).status
         assert (status["state"], status["step"]) == ("stopped", step)
-        assert f"{said}; go on with:\n    ordsmed pretrain {tmp_path}" in capsys.readouterr().err
+        assert f"{said}; resume it with:\n    ordsmed pretrain {tmp_path}" in capsys.readouterr().err
     Run(tmp_path).set(state="running")
     with pytest.raises(Stopped):
         go(ends=Stopped(1, 15), rank=1, world=2, shape=(1, 1, 2))
@@ -582,16 +577,15 @@ def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_remedy_names_what_can_be_gone_on_from(job: Callable[..., Job], tmp_path: Path) -> None:
-    """Revisions, which hold weights alone, are nothing to go on from."""
     own, error = job(), Trouble("x", "loss nan", "numbers")
-    assert "checkpoint" in session._with_remedy(error, own, tmp_path).remedy
+    assert "checkpoint" in results.with_remedy(error, own, tmp_path).remedy
     for step, sums in ((2, ["model", "optimizer"]), (4, ["model"])):
         folder = tmp_path / "checkpoints" / f"step-{step:09d}"
         folder.mkdir(parents=True)
         (folder / "state.json").write_text(json.dumps({"checksums": {f"{name}.safetensors": "0" for name in sums}}))
-    told = session._with_remedy(error, own, tmp_path)
+    told = results.with_remedy(error, own, tmp_path)
     assert (told.place, told.found, told.wanted) == ("x", "loss nan", "numbers")
-    assert told.remedy == session.remedy(tmp_path, "pretrain", own.recipe.trouble, 2)
+    assert told.remedy == results.remedy(tmp_path, "pretrain", own.recipe.trouble, 2)
 
 
 @pytest.mark.parametrize(("auto", "stands", "micro"), [(True, False, 2), (False, False, 1), (True, True, 4)])
@@ -604,15 +598,14 @@ def test_a_layout_is_measured_to_begin_with(
     stands: bool,
     micro: int,
 ) -> None:
-    """A run that stands keeps the one that was found, with its own recipe; a deadline is not applied again."""
     own = job("layout.micro=1")
     laid = lambda recipe, micro: dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=micro))  # noqa: E731
     begun: list[Any] = []
     monkeypatch.setattr(session, "choose_layout", lambda plan: plan.by(laid(plan.recipe, 2)))
-    monkeypatch.setattr(session, "_resumes", lambda *_, **__: stands)
-    monkeypatch.setattr(session, "_begin", lambda plan, *_: plan.recipe)
-    monkeypatch.setattr(session, "resume", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})
-    monkeypatch.setattr(session.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
+    monkeypatch.setattr(session, "is_resumed", lambda *_, **__: stands)
+    monkeypatch.setattr(session, "_record_new_run", lambda plan, *_: plan.recipe)
+    monkeypatch.setattr(session, "run_to_end", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})
+    monkeypatch.setattr(resume.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
     folder = tmp_path / "run"
     folder.mkdir()
     meant = asked_for(own.recipe, folder, deadline=60.0, auto=auto)
@@ -620,11 +613,11 @@ def test_a_layout_is_measured_to_begin_with(
     session._train_in_folder(*how)
     (recipe,) = begun
     assert (recipe.layout.micro, recipe.seed) == (micro, 9 if stands else 0)
-    assert ("--deadline is not applied again" in capsys.readouterr().err) == stands
+    assert ("--deadline is ignored" in capsys.readouterr().err) == stands
     status = Run(folder).status
     assert (status["state"], status["found"]) == ("done", 3)
     assert (folder / "log.txt").read_text().startswith("said before\n")
-    monkeypatch.setattr(session, "resume", lambda *_: (_ for _ in ()).throw(RecipeError("x", "y")))
+    monkeypatch.setattr(session, "run_to_end", lambda *_: (_ for _ in ()).throw(RecipeError("x", "y")))
     with pytest.raises(RecipeError):
         session._train_in_folder(*how)
     assert (Run(folder).status["state"], Run(folder).status["why"]) == ("failed", "x: y")
@@ -636,5 +629,5 @@ def test_a_finished_run_that_may_only_be_read_says_that_it_is_done(
     before = {path: path.stat().st_mtime_ns for path in tiny_run.bert.rglob("*")}
     read_only(tiny_run.folder)
     pretrain(str(tiny_run.bert))
-    assert f"{tiny_run.bert}: is done; it may only be read, and stays as it is" in capsys.readouterr().err
+    assert f"{tiny_run.bert}: is done and read-only, so nothing is changed" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in tiny_run.bert.rglob("*")} == before

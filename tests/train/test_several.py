@@ -33,14 +33,14 @@ def planned(folder: Path, *, seeds: tuple[int, ...], **how: Any) -> list[Planned
 
 def test_why_a_run_failed(tmp_path: Path) -> None:
     (one,) = planned(tmp_path, seeds=(1,))
-    one.said.parent.mkdir(parents=True)
-    one.said.write_text("step 1\nordsmed: here: wrong; wanted right\nordsmed: there: wrong too\nmore\n")
-    assert run_group.why_failed(one, 1) == "there: wrong too"
-    one.said.write_text("Traceback\n")
-    assert run_group.why_failed(one, 3) == f"exit status 3; {one.said} tells more"
-    assert run_group.why_failed(one, -signal.SIGKILL) == f"ended by SIGKILL; {one.said} tells more"
-    assert run_group.why_failed(one, 0) == ""
-    assert not one.said.exists()
+    one.output_file.parent.mkdir(parents=True)
+    one.output_file.write_text("step 1\nordsmed: here: wrong; wanted right\nordsmed: there: wrong too\nmore\n")
+    assert run_group.failure_of(one, 1) == "there: wrong too"
+    one.output_file.write_text("Traceback\n")
+    assert run_group.failure_of(one, 3) == f"exit status 3; see {one.output_file}"
+    assert run_group.failure_of(one, -signal.SIGKILL) == f"ended by SIGKILL; see {one.output_file}"
+    assert run_group.failure_of(one, 0) == ""
+    assert not one.output_file.exists()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_what_a_run_is_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     begun: list[Any] = []
     monkeypatch.setattr(run_group.subprocess, "Popen", lambda words, **how: begun.append((words, how)))
     free, said = planned(tmp_path, seeds=(1,))[0], planned(tmp_path, seeds=(1,), layout=Layout(threads=2))[0]
-    free.said.parent.mkdir(parents=True)
+    free.output_file.parent.mkdir(parents=True)
     for one in (free, said):
         run_group.start(one, {"CUDA_VISIBLE_DEVICES": "3"}, 5)
     assert begun[0][0][1:] == ["-m", "ordsmed", "finetune", str(free.path), "layout.threads=5"]
@@ -204,7 +204,6 @@ def test_what_a_run_is_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_that_stands_is_started_with_its_own_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its bits depend on them; the newest checkpoint tells, or the record of a run that has none yet."""
     begun: list[list[str]] = []
     monkeypatch.setattr(run_group.subprocess, "Popen", lambda words, **how: begun.append(words))
     (one,) = planned(tmp_path, seeds=(1,))
@@ -220,18 +219,17 @@ def test_a_run_that_stands_is_started_with_its_own_threads(tmp_path: Path, monke
 def test_a_run_that_ended_well_but_is_not_done_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was told to stop at a step."""
     monkeypatch.setattr(run_group, "side_by_side", lambda waiting, places, stopped: ((one, 0) for one in waiting))
     told: list[str] = []
     made = planned(tmp_path, seeds=(1, 2))
     for one, state in zip(made, ("stopped", "done"), strict=True):
         one.folder.mkdir(parents=True)
-        one.said.write_text("")
+        one.output_file.write_text("")
         run.Run(one.folder).set(state=state)
     group = Trials(folder=tmp_path, recipe=made[0].recipe, runs=tuple(made), plan=FinetuningPlan)  # type: ignore[arg-type]
     failed = group.make(lambda one, left: told.append(one.name))
     assert (told, list(failed)) == ([], ["seed-1"])
-    assert "seed-1 failed: stopped before its end (ORDSMED_STOP_AT); the same command" in capsys.readouterr().err
+    assert "seed-1 failed: stopped before its end (ORDSMED_STOP_AT); run the same command" in capsys.readouterr().err
 
 
 def test_a_run_whose_process_was_killed_is_tried_again(
@@ -246,7 +244,7 @@ def test_a_run_whose_process_was_killed_is_tried_again(
     real = run_group.start
 
     def start(one: PlannedRun, *place: Any) -> Any:
-        one.said.touch()
+        one.output_file.touch()
         process = real(one, *place)
         process.returncode = ends[one.name].pop(0)  # type: ignore[attr-defined]
         return process
@@ -256,4 +254,4 @@ def test_a_run_whose_process_was_killed_is_tried_again(
     group = Trials(folder=tmp_path, recipe=made[0].recipe, runs=tuple(made), plan=FinetuningPlan)  # type: ignore[arg-type]
     failed = group.make(lambda one, left: told.append(one.name))
     assert (told, sorted(failed), ends) == (["seed-1"], ["seed-2", "seed-3"], {name: [] for name in ends})
-    assert "seed-3 was killed: it goes on (attempt 3 of 3)" in capsys.readouterr().err
+    assert "seed-3 was killed and is resumed (attempt 3 of 3)" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def check_saved(folder: Path, said: str) -> int:
     step = status["step"]
     assert (status["state"], checkpoint.steps(folder / "checkpoints")) == ("stopped", [step]), said
     assert not checkpoint.damage(folder / "checkpoints" / f"step-{step:09d}")
-    assert f"go on with:\n    ordsmed pretrain {folder}" in said
+    assert f"resume it with:\n    ordsmed pretrain {folder}" in said
     return int(step)
 
 
@@ -179,7 +179,6 @@ def ours(recipe: Recipe, workers: int) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("workers", [0, 2] if FULL else [2])
 def test_torchrun(recipe: Recipe, tmp_path: Path, name: str, workers: int) -> None:
-    """It passes a signal on to the group of each process; of SIGUSR1 it has to be told."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     command = [*torchrun, "--signals-to-handle", ",".join(NAMES), *ours(recipe, workers)]
     said = perform(command, tmp_path / "run", lambda run: os.killpg(run.pid, signal.Signals[name]))

@@ -186,7 +186,6 @@ def test_kill_9_of_all_at_any_moment_loses_nothing(
 def test_kill_9_of_one_ends_all_and_is_told(
     start: Start, whole: Callable[..., Course], tmp_path: Path, mesh: str
 ) -> None:
-    """The launcher ends, not with 0, and says whom it lost; the same command goes on to the same losses."""
     wanted = whole(*MESHES[mesh], devices=2)
     chance, folder = random.Random(f"one {mesh}"), tmp_path / "killed"
     kills = (KILLS + 1) // 2
@@ -197,7 +196,7 @@ def test_kill_9_of_one_ends_all_and_is_told(
         process = start(folder, *MESHES[mesh], "layout.patience=25", devices=2, fault=f"{waits}\n{until}")
         while (
             max(saved(folder), default=0) < step
-            or ("Ctrl-C saves the run" not in process.said and "goes on from" not in process.said)
+            or ("Ctrl-C saves the run" not in process.said and "resumed from" not in process.said)
             or len(process.ranks) < 2
         ):
             assert process.poll() is None, process.said
@@ -297,7 +296,6 @@ before(snapshots.shutil, "rmtree", half_away)
 def test_kill_9_while_one_part_stands_and_the_other_does_not(
     start: Start, whole: Callable[..., Course], tmp_path: Path, mesh: str
 ) -> None:
-    """A checkpoint counts when all ranks' parts do; with `--restarts` the run goes on by itself."""
     wanted, folder = whole(*MESHES[mesh], devices=2), tmp_path / "killed"
     fault = f"""
 def late(path, *_):
@@ -310,8 +308,8 @@ before(boxes, "write", late)
 """
     process = start(folder, *MESHES[mesh], "--restarts", "1", devices=2, fault=fault)
     assert process.wait() == 0, process.said
-    assert "all 2 processes restart (1 of 1)" in process.said
-    assert re.search(rf"goes on from \S+step-{SAVE:09d}\n", process.said)
+    assert "all 2 processes begin again (1 of 1)" in process.said
+    assert re.search(rf"resumed from \S+step-{SAVE:09d}\n", process.said)
     assert course(folder) == wanted
     assert is_whole(folder)
 
@@ -340,34 +338,31 @@ def real(command: list[str], recipe: Path, folder: Path, fault: str) -> subproce
 
 @pytest.mark.long
 def test_the_command_begins_again(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
-    """`--devices 2 --restarts 1`: who is lost is told, without a stack, and the run ends with the same losses."""
     folder = tmp_path / "again"
     process = start(folder, "--restarts", "1", devices=2, fault=ONCE)
     assert process.wait() == 0, process.said
     assert "frame #" not in process.said
     assert "rank 1 was ended by SIGKILL" in process.said
     assert re.search(r"ordsmed: .*lost or hanging: rank 1 \(\S+ process \d+\) at step \d", process.said)
-    assert "all 2 processes restart (1 of 1)" in process.said
-    assert re.search(r"goes on from \S+step-00000000[69]\n", process.said)
+    assert "all 2 processes begin again (1 of 1)" in process.said
+    assert re.search(r"resumed from \S+step-00000000[69]\n", process.said)
     assert f"\n{folder}: done; " in process.said
     assert course(folder) == whole(devices=2)
 
 
 @pytest.mark.long
 def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, tmp_path: Path) -> None:
-    """`torchrun --max-restarts 2 -m ordsmed pretrain RECIPE`: as often as it begins again, the run goes on."""
     folder = tmp_path / "again"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
     found = real(torchrun, recipe_file, folder, ONCE)
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "once").exists()
-    assert re.search(r"goes on from \S+step-00000000[69]\n", found.stderr)
+    assert re.search(r"resumed from \S+step-00000000[69]\n", found.stderr)
     assert course(folder) == whole(devices=2)
 
 
 @pytest.mark.long
 def test_the_first_rank_leaves_last(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
-    """What ranks tell each other is kept by the first: it waits until a slow one has heard the end."""
     folder = tmp_path / "slow"
     late = 'before(session, "first_alone", lambda *_: RANK == 1 and time.sleep(0.1))'
     for _ in ("to the end", "all is done"):
@@ -393,7 +388,7 @@ def stopped_and_saved(process: Process, folder: Path) -> None:
     assert saved(folder)[-1] == step
     assert is_whole(folder)
     assert course(folder).losses[-1][0] == step
-    assert f"saved at step {step} of {STEPS}; go on with:\n    ordsmed pretrain {folder}" in process.said
+    assert f"saved at step {step} of {STEPS}; resume it with:\n    ordsmed pretrain {folder}" in process.said
     assert not any(map(alive, process.left))
 
 
@@ -408,17 +403,16 @@ def goes_on(start: Start, folder: Path, wanted: Course, *words: str, devices: in
 def test_the_launcher_is_asked_to_stop(
     start: Start, whole: Callable[..., Course], tmp_path: Path, number: signal.Signals
 ) -> None:
-    """A scheduler's SIGTERM or warning: all ranks save the same step; exit status 128 + signal; the run goes on."""
     wanted, folder = whole(devices=2), tmp_path / "stopped"
     process = start(folder, "--restarts", "3", devices=2, fault=PAUSE)
     paused(process, tmp_path)
     assert len(process.ranks) == 2
     os.kill(process.pid, number)
-    process.until(lambda: "the step is finished" in process.said)
+    process.until(lambda: "is saved after this step" in process.said)
     (tmp_path / "asked").touch()
     assert process.wait() == 128 + number
     stopped_and_saved(process, folder)
-    assert process.said.count("the step is finished, then the run is saved") == 1
+    assert process.said.count("the run is saved after this step") == 1
     assert not complaints(process.said)
     goes_on(start, folder, wanted)
 
@@ -536,7 +530,6 @@ else: {late.get(where, "pass")}
 @pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_error_of_one_rank_is_told_in_its_own_words(start: Start, tmp_path: Path, rank: int) -> None:
-    """A GPU out of memory on one rank is told as that, and ends all."""
     fault = f"""
 def short():
     if RANK == {rank}:
@@ -567,14 +560,13 @@ loop.total_counts = counts
 """
     process = start(tmp_path / "full", "--layout", "auto", devices=2, fault=fault)
     assert process.wait() == 1, process.said
-    wanted = "rank 1: alone has no memory left for phase 1, micro 2; name a smaller `layout.micro`"
+    wanted = "rank 1: ran out of memory alone, for phase 1, micro 2; name a smaller `layout.micro`"
     assert any(wanted in line for line in complaints(process.said)), process.said
     assert not any(map(alive, process.left))
 
 
 @pytest.mark.long
 def test_a_mesh_that_was_measured_is_kept(start: Start, tmp_path: Path) -> None:
-    """Copies do not fit, nor do they with recomputing; who goes on with `--layout auto` measures nothing again."""
     fault = """
 from ordsmed.train import auto
 auto._tried = lambda job, index, micro, ranks, **_: micro * float(job.recipe.layout.shard == 2 and micro < 3)
@@ -614,7 +606,7 @@ def test_trouble_stops_in_one_line(start: Start, tmp_path: Path, fault: str, mor
     assert process.wait() == 1
     (line,) = complaints(process.said)
     assert re.search(
-        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*; checkpoint of step 9 stands: `", line
+        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*; the last complete one is of step 9: `", line
     )
     assert saved(folder)[-1] == 9
     assert Run(folder).status["state"] == "failed"
@@ -631,7 +623,7 @@ def test_trouble_is_skipped(
     assert steps_of(wanted) == [step for step in range(1, STEPS + 1) if step != 10]
     assert wanted.losses[:9] == whole().losses[:9]
     assert wanted.losses[9:] != whole().losses[10:]
-    assert re.search(r"step 10: loss .*: step 10 teaches nothing", wanted.said)
+    assert re.search(r"step 10: loss .*: step 10 is skipped", wanted.said)
     folder = tmp_path / "killed"
     for step in (11, 14):
         assert start(folder, *words, fault=f"{fault}; at_step({step}, die)").wait() == -signal.SIGKILL
@@ -658,8 +650,8 @@ def test_trouble_rewinds(
     wanted = whole(*words, devices=devices, fault=fault)
     assert steps_of(wanted) == [step for step in range(1, STEPS + 1) if step not in (10, 11)]
     assert wanted.losses[:9] == whole(*words, devices=devices).losses[:9]
-    assert re.search(r"goes on from \S+step-000000009\n", wanted.said)
-    assert "steps 10 to 11 teach nothing" in wanted.said
+    assert re.search(r"resumed from \S+step-000000009\n", wanted.said)
+    assert "steps 10 to 11 are skipped" in wanted.said
     folder = tmp_path / "killed"
     for step in (11, 14):
         again = f"{fault}\nif once('{step}'): at_step({step}, die)"
@@ -702,12 +694,11 @@ before(checkpoint.CheckpointWriter, "save", lambda self, step, *_, **__: limit(2
 
 @pytest.mark.long
 def test_a_disk_that_is_full_for_a_while(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
-    """One checkpoint is missing, which is said; the run goes on and ends well."""
     folder = tmp_path / "full"
     process = start(folder, "keep=9", fault=FULL_AT.format(steps=[9]))
     assert process.wait() == 0, process.said
     assert re.search(
-        r"step-000000009\S*: cannot write: .*\(checkpoint of step 6 stands\).*the run goes on", process.said
+        r"step-000000009\S*: cannot write: .*\(the last complete one is of step 6\).*training continues", process.said
     )
     assert saved(folder) == [step for step in range(SAVE, STEPS + 1, SAVE) if step != 9]
     assert is_whole(folder)
@@ -720,13 +711,12 @@ def test_a_disk_that_is_full_for_a_while(start: Start, whole: Callable[..., Cour
 def test_a_disk_that_stays_full(
     start: Start, whole: Callable[..., Course], tmp_path: Path, steps: list[int], last: int
 ) -> None:
-    """The third time in a row, or at the end, the run ends in one line; with space again it goes on."""
     folder = tmp_path / "full"
     process = start(folder, fault=FULL_AT.format(steps=steps))
     assert process.wait() == 1, process.said
     (line,) = complaints(process.said)
-    assert re.search(rf"step-{steps[-1]:09d}\S*: cannot write: .*checkpoint of step {last} stands", line)
-    assert process.said.count("the run goes on") == len(steps) - 1
+    assert re.search(rf"step-{steps[-1]:09d}\S*: cannot write: .*the last complete one is of step {last}", line)
+    assert process.said.count("training continues") == len(steps) - 1
     assert saved(folder)[-1] == last
     assert is_whole(folder)
     goes_on(start, folder, whole(), devices=0)
@@ -746,7 +736,7 @@ before(safetensors.torch, "save_file", refuse)
     assert process.wait() == 1
     (line,) = complaints(process.said)
     assert "cannot write: Read-only file system" in line
-    assert "no checkpoint stands" in line
+    assert "no checkpoint is complete" in line
 
 
 def test_a_broken_safetensors_ends_a_run_before_its_first_step(start: Start, tmp_path: Path) -> None:
@@ -777,13 +767,12 @@ at_step(45, lambda: (mark("meanwhile"), until("read"), limit(0)))
     assert process.wait() == 0, process.said
     assert "no more TensorBoard events: File too large" in process.said
     assert "metrics.jsonl: cannot write: File too large" in process.said
-    assert "the lines wait in memory" in process.said
+    assert "metrics are kept in memory until the disk has space" in process.said
     assert course(folder) == whole(*MANY)
 
 
 @pytest.mark.long
 def test_metrics_on_a_full_disk_at_the_end(start: Start, tmp_path: Path) -> None:
-    """What cannot be written at the end is an error, and no half line stands."""
     folder = tmp_path / "full"
     process = start(folder, *MANY, fault="at_step(6, lambda: limit(4_000))")
     assert process.wait() == 1, process.said
@@ -818,7 +807,6 @@ boxes.write = slowly
 def test_a_slow_disk_loses_nothing(
     start: Start, whole: Callable[..., Course], tmp_path: Path, devices: int, rank: int
 ) -> None:
-    """Checkpoints hold the step they are of, though learning goes on meanwhile; killed meanwhile, the run goes on."""
     wanted, folder = whole(devices=devices), tmp_path / "slow"
     fault = SLOW.format(seconds=0.15, rank=rank)
     process = start(folder, "keep=9", devices=devices, fault=f"{fault}\nif RANK == {rank}: at_step(14, die)")
@@ -842,7 +830,6 @@ def is_whole_but_for_one(folder: Path) -> bool:
 def test_a_part_that_one_rank_cannot_write(
     start: Start, whole: Callable[..., Course], tmp_path: Path, rank: int
 ) -> None:
-    """Nobody waits for it: the checkpoint is missing, told with the reason; a disk full for good ends the run."""
     wanted, folder = whole(devices=2), tmp_path / "part"
     fault = f"""
 def refuse(path, *_):
@@ -852,7 +839,7 @@ before(boxes, "write", refuse)
 """
     process = start(folder, "keep=9", devices=2, fault=f"STEPS = (9, 15)\n{fault}")
     assert process.wait() == 0, process.said
-    assert process.said.count("the run goes on") == 2
+    assert process.said.count("training continues") == 2
     assert process.said.count("No space left on device") == 2
     assert saved(folder) == [step for step in range(SAVE, STEPS + 1, SAVE) if step not in (9, 15)]
     assert is_whole(folder)
@@ -860,7 +847,7 @@ before(boxes, "write", refuse)
     process = start(tmp_path / "last", devices=2, fault=f"STEPS = ({STEPS},)\n{fault}")
     assert process.wait() == 1, process.said
     (line,) = complaints(process.said)
-    assert f"checkpoint of step {STEPS - SAVE} stands" in line
+    assert f"the last complete one is of step {STEPS - SAVE}" in line
     assert is_whole(tmp_path / "last")
 
 
@@ -872,7 +859,6 @@ before(boxes, "write", refuse)
 def test_validation_rows_that_do_not_divide(
     start: Start, whole: Callable[..., Course], tmp_path: Path, rows: int, mesh: str
 ) -> None:
-    """More ranks than batches, or a last batch of fewer rows: nobody waits for ever, and the result is one rank's."""
     words = [
         f"validation_rows={rows}",
         "phase[1].steps=4",

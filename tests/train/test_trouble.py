@@ -17,7 +17,7 @@ from ordsmed.base.run import Run
 from ordsmed.tell.show.picture import Pictures
 from ordsmed.tell.show.show import show
 from ordsmed.train import checkpoint, loop
-from ordsmed.train.guard import left_out
+from ordsmed.train.guard import count_skipped
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.pretrain.texts import TextData
@@ -43,7 +43,7 @@ def judged_as_nan(monkeypatch: pytest.MonkeyPatch, at: Callable[[int], bool]) ->
 
 def broken_after(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """The update of one step, the first time it comes, leaves weights with NaN or Inf."""
-    update, seen = loop.update, []
+    update, seen = loop.train_step, []
 
     def updated(job, *given, **more):  # type: ignore[no-untyped-def]
         found = update(job, *given, **more)
@@ -53,7 +53,7 @@ def broken_after(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
                 job.objective.model.words.weight[3, 0] = math.nan  # a word's, which the next rows may not hold
         return found
 
-    monkeypatch.setattr(loop, "update", updated)
+    monkeypatch.setattr(loop, "train_step", updated)
 
 
 def overrides(error: RunError) -> list[str]:
@@ -69,7 +69,9 @@ def test_a_validation_that_is_no_number_fails_and_can_be_gone_on_from(
 ) -> None:
     judged_as_nan(monkeypatch, lambda count: count == 1)
     asked = recipe(extra=acting(action))
-    with pytest.raises(Trouble, match=r"step 6: validation loss nan; .*; checkpoint of step 4 stands: `") as caught:
+    with pytest.raises(
+        Trouble, match=r"step 6: validation loss nan; .*; the last complete one is of step 4: `"
+    ) as caught:
         pretrain(str(asked))
     folder = asked.with_suffix("")
     assert Run(folder).status["state"] == "failed"
@@ -98,7 +100,8 @@ def test_what_going_back_does_not_help_ends(recipe: Recipe, monkeypatch: pytest.
     judged_as_nan(monkeypatch, lambda count: True)
     asked = recipe(extra=acting("rewind"))
     with pytest.raises(
-        Trouble, match=r"step 6: validation loss nan; nothing was learned since .* step 4, .*begin anew"
+        Trouble,
+        match=r"step 6: validation loss nan; all steps since the checkpoint of step 4 were skipped .*start again",
     ):
         pretrain(str(asked))
     assert Run(asked.with_suffix("")).status["state"] == "failed"
@@ -137,7 +140,9 @@ def test_a_run_most_of_whose_steps_taught_nothing_is_not_done(
     folder = asked.with_suffix("")
     for name in (asked, folder):
         if fails:
-            with pytest.raises(Trouble, match=r"7 of 12 steps taught nothing, the last for loss nan; wanted half"):
+            with pytest.raises(
+                Trouble, match=r"7 of 12 steps were skipped, the last for loss nan; wanted at least half"
+            ):
                 pretrain(str(name))
         else:
             pretrain(str(name))
@@ -161,7 +166,7 @@ def test_weights_that_are_no_numbers_are_not_saved(
 def test_without_a_checkpoint_none_is_promised(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     broken_after(monkeypatch, 2)
     asked = recipe(validate=0)
-    with pytest.raises(Trouble, match=r"; no checkpoint stands: `.*` goes on from the start and") as caught:
+    with pytest.raises(Trouble, match=r"; no checkpoint is complete: `.*` resumes from the start and") as caught:
         pretrain(str(asked))
     folder = asked.with_suffix("")
     assert not checkpoint.steps(folder / "checkpoints")
@@ -181,7 +186,7 @@ def test_a_checkpoint_of_no_numbers_is_named(recipe: Recipe, monkeypatch: pytest
     monkeypatch.undo()
     folder = asked.with_suffix("")
     assert checkpoint.steps(folder / "checkpoints") == [4, 8]
-    with pytest.raises(Trouble, match=r"step-000000008: holds weights with NaN or Inf.*delete it, and step 4 is"):
+    with pytest.raises(Trouble, match=r"step-000000008: has weights with NaN or Inf.*delete it to resume from step 4"):
         pretrain(str(folder))
 
 
@@ -189,7 +194,7 @@ def test_stretches_over_each_other_count_once() -> None:
     def stretches(*pairs: tuple[int, int]) -> list[dict[str, int]]:
         return [{"first": first, "last": last} for first, last in pairs]
 
-    assert left_out([]) == 0
-    assert left_out(stretches((3, 3))) == 1
-    assert left_out(stretches((5, 6), (5, 8), (1, 1), (8, 9))) == 6
-    assert left_out(stretches((1, 10), (2, 3))) == 10
+    assert count_skipped([]) == 0
+    assert count_skipped(stretches((3, 3))) == 1
+    assert count_skipped(stretches((5, 6), (5, 8), (1, 1), (8, 9))) == 6
+    assert count_skipped(stretches((1, 10), (2, 3))) == 10

@@ -61,11 +61,11 @@ def test_every_micro_batch_of_every_step_drops_other_places(
     for job in jobs:
         change(job, recipe=job.recipe.with_phases(job.phases * 3))
         for index, inner in ((0, 0), (0, 1), (2, 0)):
-            loop.update(job, batches_of(job), 1e-3, index, inner)
+            loop.train_step(job, batches_of(job), 1e-3, index, inner)
     assert len(keys) == 2 * 3 * 4
     assert len(set(keys)) == len(keys)
     again = small("layout.micro=2")
-    loop.update(again, batches_of(again), 1e-3, 0, 0)
+    loop.train_step(again, batches_of(again), 1e-3, 0, 0)
     assert keys[-4:] == keys[:4]
 
 
@@ -79,7 +79,7 @@ def test_what_is_carried_begins_anew_after_a_step_that_teaches_nothing(small: Ca
     if why == "left out":
         job.state.left_out.append({"first": 3, "last": 4, "why": "-"})
     before = weights_of(job)
-    _, norm, found = loop.update(job, batches_of(job), 1e-3, 0, 2, step=3)
+    _, norm, found = loop.train_step(job, batches_of(job), 1e-3, 0, 2, step=3)
     assert bool(found) == bool(why)
     assert bool(job.objective.state["streams"].any()) != bool(why)
     assert all(torch.equal(a, b) for a, b in zip(before, weights_of(job), strict=True)) == bool(why)
@@ -89,12 +89,11 @@ def test_what_is_carried_begins_anew_after_a_step_that_teaches_nothing(small: Ca
 
 
 def test_a_step_moves_by_its_rate_and_feeds_the_running_mean(small: Callable[..., Job]) -> None:
-    """Adam's first step is the rate for every weight that has a slope; the clip, the rate and the mean are applied."""
     moved = {}
     for rate in (1e-3, 4e-3):
         job = small("optimizer.decay=0.0", "average=0.5", "model.dropout=0.0", "model.attention_dropout=0.0")
         before = weights_of(job)
-        loop.update(job, batches_of(job), rate, 0, 0)
+        loop.train_step(job, batches_of(job), rate, 0, 0)
         moved[rate] = max(float((a - b).abs().max()) for a, b in zip(before, weights_of(job), strict=True))
         for part in job.parts:
             assert torch.equal(job.optimizer.state[part.local][average.KEY], part.local)
@@ -108,7 +107,7 @@ def test_a_step_without_a_prediction_is_one_without_a_gradient(small: Callable[.
     for batch in batches:
         batch.weights.zero_()
     assert {term: float(count) for term, count in loop.total_counts(job, batches).items()} == {"mlm": 1.0}
-    seen, norm, why = loop.update(job, batches, 1e-3, 0, 0)
+    seen, norm, why = loop.train_step(job, batches, 1e-3, 0, 0)
     assert (float(seen["mlm"]), float(norm), why) == (0.0, 0.0, "")
 
 
@@ -153,13 +152,13 @@ def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp
     trouble.handle_trouble(skipped, tmp_path, 3, "loss nan")
     trouble.handle_trouble(skipped, tmp_path, 3, "left out")  # known already
     assert skipped.state.left_out == [{"first": 3, "last": 3, "why": "loss nan"}]
-    assert [skipped.leaves_out(step) for step in (2, 3, 4)] == [False, True, False]
+    assert [skipped.is_skipped(step) for step in (2, 3, 4)] == [False, True, False]
     skipped.parts[0].local.data.fill_(torch.nan)
     with pytest.raises(
-        RunError, match="step 5: loss nan; the weights contain NaN or Inf, so skipping rows does not help"
+        RunError, match="step 5: loss nan; the weights contain NaN or Inf, so skipping steps does not help"
     ):
         trouble.handle_trouble(skipped, tmp_path, 5, "loss nan")
-    assert not skipped.leaves_out(5)
+    assert not skipped.is_skipped(5)
 
 
 def test_a_clip_leaves_short_gradients_and_undoes_the_scaling() -> None:
@@ -173,25 +172,25 @@ def test_a_clip_leaves_short_gradients_and_undoes_the_scaling() -> None:
 def test_ranks_stop_after_the_same_step() -> None:
     """Alone by what this process heard; together by what all heard, and by SIGTERM where only others did."""
     assert [Vote().result(number) for number in (0, signal.SIGINT)] == [0, signal.SIGINT]
-    assert [Vote(heard=False).result(number) for number in (0, signal.SIGINT)] == [0, 0]
-    assert [Vote(heard=True).result(number) for number in (0, signal.SIGINT)] == [signal.SIGTERM, signal.SIGINT]
+    assert [Vote(any_rank=False).result(number) for number in (0, signal.SIGINT)] == [0, 0]
+    assert [Vote(any_rank=True).result(number) for number in (0, signal.SIGINT)] == [signal.SIGTERM, signal.SIGINT]
 
 
 def test_a_second_ctrl_c_stops_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with loop.asked_to_stop() as asked:
+    with loop.catch_stop_signals() as asked:
         assert asked() == 0
         os.kill(os.getpid(), signal.SIGINT)
         assert asked() == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) == before
-    assert "SIGINT: the step is finished, then the run is saved (again: stops at once)" in capsys.readouterr().err
+    assert "SIGINT: the run is saved after this step (press again to stop at once)" in capsys.readouterr().err
 
 
 def test_who_makes_rows_says_nothing_and_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
     """Ctrl-C reaches all processes of a terminal; the step that is finished wants its rows."""
-    with loop.asked_to_stop():
+    with loop.catch_stop_signals():
         if not (child := os.fork()):
             for _ in range(2):
                 os.kill(os.getpid(), signal.SIGINT)
@@ -203,7 +202,7 @@ def test_who_makes_rows_says_nothing_and_goes_on(capfd: pytest.CaptureFixture[st
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_other_wishes_may_come_twice(number: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     """A warning and the SIGTERM after it, or Ctrl-C passed on by who started this process, are one wish."""
-    with loop.asked_to_stop() as asked:
+    with loop.catch_stop_signals() as asked:
         for each in (number, number, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), each)
         assert asked() == number
@@ -227,7 +226,7 @@ class Course:
     def train(self, start: int = 0) -> int:
         def judge(job: Job, index: int, meters: Any, step: int) -> str:
             lines = read(self.folder / "metrics.jsonl")
-            assert lines[-1]["step"] == step or job.leaves_out(step), "written before"
+            assert lines[-1]["step"] == step or job.is_skipped(step), "written before"
             self.validations.append((index, step))
             return ""
 
@@ -246,11 +245,11 @@ class Course:
             def save(writing, step: int, *, final: bool = False) -> None:
                 self.saved.append((step, final))
 
-            def save_as_it_is(writing, step: int) -> None:
+            def save_now(writing, step: int) -> None:
                 self.saved.append((step, True))
 
-        self.monkeypatch.setattr(callbacks, "note_validation", judge)
-        self.monkeypatch.setattr(loop, "asked_to_stop", asked)
+        self.monkeypatch.setattr(callbacks, "run_validation", judge)
+        self.monkeypatch.setattr(loop, "catch_stop_signals", asked)
         self.monkeypatch.setattr(type(self.job), "carry", lambda job, index: self.carried.append(index))
         seen = AfterStep(lambda state: self.seen.append(state.step))
         how: Any = {"saving": Writing(), "watch": Watching(), "callbacks": [seen]}
@@ -270,7 +269,6 @@ def course(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 def test_a_run_goes_through_its_phases(course: Callable[..., Course]) -> None:
-    """Every step is told once; saved and judged when the recipe says and at the end; states begin anew with a phase."""
     found = course()
     assert found.train() == 5
     assert found.seen == [1, 2, 3, 4, 5]
@@ -288,7 +286,6 @@ def test_a_run_goes_through_its_phases(course: Callable[..., Course]) -> None:
 
 
 def test_each_step_knows_how_much_work_lies_ahead(course: Callable[..., Course]) -> None:
-    """That of all phases: what the time left is told by."""
     found = course()
     real, told = loop.Meters.add, []
     add = lambda own, line, sums: told.append((line["flops"], line["ahead"])) or real(own, line, sums)  # noqa: E731
@@ -369,11 +366,10 @@ def test_without_saving_and_judging_a_run_ends_all_the_same(course: Callable[...
 
 
 def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable[..., Course]) -> None:
-    """Known before the run goes on; the others keep their numbers."""
     found = course()
     found.job.state.left_out = [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
     before = weights_of(found.job)
-    found.monkeypatch.setattr(callbacks, "note_validation", lambda *_: "")
+    found.monkeypatch.setattr(callbacks, "run_validation", lambda *_: "")
 
     def taught(state: callbacks.LoopState) -> None:
         step = state.step
@@ -408,7 +404,6 @@ def test_trouble_in_a_step_is_answered_at_once(course: Callable[..., Course]) ->
 
 
 def test_what_is_saved_has_its_lines(course: Callable[..., Course]) -> None:
-    """Killed after a checkpoint, the run goes on from it: no line before it is made again."""
     found = course("validate=0", "log=9")
     lines: list[tuple[int, list[int]]] = []
     saved = lambda step, final: lines.append((step, [line["step"] for line in read(found.folder / "metrics.jsonl")]))  # noqa: E731
@@ -423,7 +418,7 @@ def test_a_scaled_loss_has_the_same_norm_and_moves_the_same_way(small: Callable[
     for factor in (1.0, 64.0):
         job = small("optimizer.decay=0.0", "model.dropout=0.0", "model.attention_dropout=0.0", "clip=0.5")
         job.scaler.factor = factor
-        _, norm, _ = loop.update(job, batches_of(job), 1e-3, 0, 0)
+        _, norm, _ = loop.train_step(job, batches_of(job), 1e-3, 0, 0)
         found.append((float(norm), torch.cat([part.local.detach().flatten() for part in job.parts])))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-4)
     assert found[0][0] > 0.5, "it is clipped"
@@ -456,15 +451,15 @@ def test_counts_of_the_whole_step_and_the_wish_to_stop_travel_together(
     job.state.vote = Vote(mine)
     together = loop.total_counts(job, batches)
     assert float(together["mlm"]) == factor * float(alone["mlm"])
-    assert (job.state.vote.heard, job.state.vote.short) == (wanted, False)
+    assert (job.state.vote.any_rank, job.state.vote.rows_missing) == (wanted, False)
 
 
 @pytest.mark.parametrize(
     ("method", "given", "message"),
     [
-        ("count", {"pairs": torch.ones(())}, "count\\(\\): gives a table of pairs; wanted a table with the terms"),
-        ("count", {}, "count\\(\\): gives a table of nothing"),
-        ("forward", torch.ones(()), "forward\\(\\): gives no table; wanted a table with the terms of its weights: mlm"),
+        ("count", {"pairs": torch.ones(())}, "count\\(\\): gave a table of pairs; wanted a table with the terms"),
+        ("count", {}, "count\\(\\): gave a table of nothing"),
+        ("forward", torch.ones(()), "forward\\(\\): gave no table; wanted a table with the terms of its weights: mlm"),
     ],
 )
 def test_terms_that_an_objective_forgets_are_one_line(
@@ -473,7 +468,7 @@ def test_terms_that_an_objective_forgets_are_one_line(
     job = small()
     monkeypatch.setattr(job.objective, method, lambda batch: given)
     with pytest.raises(RunError, match=message):
-        loop.update(job, batches_of(job), 0, 0, 0.1)
+        loop.train_step(job, batches_of(job), 0, 0, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -481,20 +476,19 @@ def test_terms_that_an_objective_forgets_are_one_line(
     [('"constant"', [1, 1, 1, 1]), ('"rate"', [0.5, 1, 1, 0.5]), ("{start=1.0,end=0.2}", [1, 0.8, 0.6, 0.4])],
 )
 def test_weight_decay_follows_its_schedule(small: Callable[..., Job], schedule: str, wanted: list[float]) -> None:
-    """A step without a gradient shows it alone; of a run that goes on it is the same."""
     schedules = "phase.warmup=2", "phase.schedule='linear'"
     found = []
     for step in range(4):
         job = small(f"decay_schedule={schedule}", *schedules, "optimizer.decay=0.5")
         for inner in range(step + 1) if step % 2 else (step,):
-            job.set_decay(0, inner)
+            loop.set_rates(job, 1e-3, 0, inner)
         decays = {group["weight_decay"] for group in job.optimizer.param_groups if group["kind"] == "matrix"}
         found.append(decays.pop() / 0.5)
         assert not decays
         assert {g["weight_decay"] for g in job.optimizer.param_groups if g["kind"] == "vector"} == {0.0}
     assert found == pytest.approx(wanted)
     before = weights_of(job)
-    loop.update(job, batches_of(job), 1e-3, 0, 0)
+    loop.train_step(job, batches_of(job), 1e-3, 0, 0)
     assert next(g["weight_decay"] for g in job.optimizer.param_groups if g["decayed"]) == 0.5 * wanted[0]
     assert any(not torch.equal(one, other) for one, other in zip(before, weights_of(job), strict=True))
 

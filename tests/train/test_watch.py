@@ -62,15 +62,14 @@ def broken(said: str = "Connection reset by peer") -> RuntimeError:
 def test_a_beat_says_how_far_a_rank_is(board: Board) -> None:
     own = of(board, 1)
     own.at(7, "saving")
-    own._tell()
-    own._tell()
+    own._send_beat()
+    own._send_beat()
     count, step, stage, _, _ = json.loads(board.kept["beat/1"])
     assert (count, step, stage) == (2, 7, "saving")
     assert own._reports().keys() == {1}
 
 
 def test_it_beats_while_it_stands_and_no_longer(board: Board) -> None:
-    """At once, and again and again; alone there is nobody to tell."""
     with of(board, 1) as own:
         for _ in range(6000):
             if own.count > 2:
@@ -87,27 +86,26 @@ def test_who_is_slowest_is_furthest_behind(board: Board) -> None:
     """By the step, and in one step by what comes first in it."""
     own = of(board)
     beats: dict[int, list[Any]] = {0: [1, 5, "learning"], 1: [9, 4, "saving"], 2: [1, 4, "summing gradients"]}
-    assert own._slowest(beats) == [2]
+    assert own._slowest_ranks(beats) == [2]
     beats[1][2] = "learning"
-    assert own._slowest(beats) == [1]
+    assert own._slowest_ranks(beats) == [1]
     beats[2] = beats[0] = beats[1]
-    assert own._slowest(beats) == [0, 1, 2]
-    assert own._slowest({}) == []
+    assert own._slowest_ranks(beats) == [0, 1, 2]
+    assert own._slowest_ranks({}) == []
 
 
 def test_who_is_silent_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 1's beat goes on, rank 2's stands still, rank 3 never came; the one that asks beats on meanwhile."""
     own = of(board, 0, world=4)
     board.beat(1, 5, 7)
     board.beat(2, 5, 7)
-    tell = own._tell
+    tell = own._send_beat
 
     def telling() -> None:
         tell()
         board.beat(1, 5 + own.count, 7)
 
-    monkeypatch.setattr(own, "_tell", telling)
-    lost, beats = own._silent(0.05)
+    monkeypatch.setattr(own, "_send_beat", telling)
+    lost, beats = own._silent_ranks(0.05)
     assert lost == [2, 3]
     assert sorted(beats) == [0, 1, 2]
     assert own.count >= 2
@@ -116,28 +114,28 @@ def test_who_is_silent_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) ->
 def test_ranks_are_named_with_what_they_did_and_said_last(board: Board) -> None:
     own = of(board, 0, patience=9.0)
     board.set("gone/2", "out of memory")
-    said = str(own._named([1, 2], {1: [3, 7, "learning", "big1", 42]}))
+    said = str(own._error_about([1, 2], {1: [3, 7, "learning", "big1", 42]}))
     assert said.startswith(
         "processes: lost or hanging: rank 1 (big1, process 42) at step 7, learning; "
         "rank 2 (?, process ?) at step 0, starting: out of memory; wanted a step within 9 s of all 3; start the same"
     )
-    assert "all ranks wait for each other: rank 0" in str(own._named([0, 1, 2], {}))
+    assert "all ranks wait for each other: rank 0" in str(own._error_about([0, 1, 2], {}))
 
 
 def test_a_rank_that_told_an_error_of_its_own_was_not_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the exit status a job's script knows what may go well elsewhere."""
     set_time(monkeypatch, watch, sleep=lambda _: None)
     own = of(board, 0)
-    assert own._named([1], {}).status == Lost.status == 75
-    of(board, 2).farewell(own._named([1], {}))
-    assert own._named([1, 2], {}).status == 75, "rank 2 ended because of rank 1"
-    of(board, 1).farewell(RunError("data", "damaged"))
-    assert own._named([1, 2], {}).status == 1
+    assert own._error_about([1], {}).status == Lost.status == 75
+    of(board, 2).report_end(own._error_about([1], {}))
+    assert own._error_about([1, 2], {}).status == 75, "rank 2 ended because of rank 1"
+    of(board, 1).report_end(RunError("data", "damaged"))
+    assert own._error_about([1, 2], {}).status == 1
 
 
 def test_a_machine_is_named_as_slurm_knows_it(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "n7")
-    of(board, 1)._tell()
+    of(board, 1)._send_beat()
     assert json.loads(board.kept["beat/1"])[3] == "n7"
 
 
@@ -154,11 +152,11 @@ def test_who_waits_too_long_names_who_is_behind(
 ) -> None:
     own = of(board, 0, world=2, patience=0.0)
     beats: dict[int, list[Any]] = {0: [1, 5, "learning", "a", 1], 1: [1, 4, "judging", "b", 2]}
-    monkeypatch.setattr(own, "_silent", lambda seconds: ([], beats))
-    own._accuse()
+    monkeypatch.setattr(own, "_silent_ranks", lambda seconds: ([], beats))
+    own._end_if_hanging()
     assert ended[0].startswith("processes: lost or hanging: rank 1 (b, process 2) at step 4, judging; wanted")
     own.over.set()
-    own._accuse()
+    own._end_if_hanging()
     assert len(ended) == 1, "a run that is over hangs no more"
 
 
@@ -170,12 +168,12 @@ def test_a_slow_disk_is_no_hanging_rank(
     own = of(board, 0, world=2, patience=0.0)
     own.since -= 100
     beats: dict[int, list[Any]] = {0: [1, 5, "judging", "a", 1], 1: [1, 4, stage, "b", 2]}
-    monkeypatch.setattr(own, "_silent", lambda seconds: ([], beats))
+    monkeypatch.setattr(own, "_silent_ranks", lambda seconds: ([], beats))
     before = own.since
-    own._accuse()
+    own._end_if_hanging()
     assert (ended, own.since > before + 90) == ([], True)
-    monkeypatch.setattr(own, "_silent", lambda seconds: ([1], beats))
-    own._accuse()
+    monkeypatch.setattr(own, "_silent_ranks", lambda seconds: ([1], beats))
+    own._end_if_hanging()
     assert f"rank 1 (b, process 2) at step 4, {stage}" in ended[0]
 
 
@@ -184,31 +182,32 @@ def test_it_is_silent_for_longer_than_a_beat_before_it_is_lost(board: Board, mon
     monkeypatch.setattr(Watch, "_end", lambda self, error: None)
     for patience in (0.0, 7.0, 1e4):
         own = of(board, 0, patience=patience)
-        monkeypatch.setattr(own, "_silent", lambda seconds: asked.append(seconds) or ([1], {}))
-        own._accuse()
-    assert asked == [2.5 * watch.BEAT, 7.0, watch.LONG]
+        monkeypatch.setattr(own, "_silent_ranks", lambda seconds: asked.append(seconds) or ([1], {}))
+        own._end_if_hanging()
+    assert asked == [2.5 * watch.BEAT, 7.0, watch.MAX_SILENCE]
 
 
 def test_a_broken_connection_means_that_somebody_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     own = of(board, 0)
-    monkeypatch.setattr(own, "_silent", lambda: ([2], {2: [1, 3, "learning", "c", 9]}))
+    monkeypatch.setattr(own, "_silent_ranks", lambda: ([2], {2: [1, 3, "learning", "c", 9]}))
     for error in (broken(), RuntimeError("[/pytorch/gloo/transport] Timed out"), RuntimeError("NCCL error")):
         found = own.explain(error)
         assert "lost or hanging: rank 2 (c, process 9) at step 3, learning" in str(found)
-        own.mouth.release()
-    monkeypatch.setattr(own, "_silent", lambda: ([], {1: [1, 3, "learning", "b", 8], 2: [1, 4, "learning", "c", 9]}))
+        own.report_lock.release()
+    monkeypatch.setattr(
+        own, "_silent_ranks", lambda: ([], {1: [1, 3, "learning", "b", 8], 2: [1, 4, "learning", "c", 9]})
+    )
     assert "rank 1 (b, process 8)" in str(own.explain(broken()))
-    own.mouth.release()
+    own.report_lock.release()
 
     def gone() -> Any:
         raise broken("Broken pipe\nmore of it")
 
-    monkeypatch.setattr(own, "_silent", gone)
+    monkeypatch.setattr(own, "_silent_ranks", gone)
     assert "rank 0: is gone (Connection reset by peer)" in str(own.explain(broken("Connection reset by peer\nmore")))
 
 
 def test_an_error_of_its_own_is_no_broken_connection(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are told in its words; short memory comes with a remedy, a fault stays a fault."""
     set_time(monkeypatch, watch, sleep=lambda _: None)
     own = of(board, 1)
     assert own.explain(RuntimeError("shapes differ\nmore")) is None
@@ -223,23 +222,23 @@ def test_an_error_of_its_own_is_no_broken_connection(board: Board, monkeypatch: 
 def test_what_the_first_rank_tells_as_well_is_an_echo(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     set_time(monkeypatch, watch, sleep=lambda _: None)
     error, other = RunError("here", "wrong"), RunError("there", "wrong")
-    of(board, 0).farewell(error)
+    of(board, 0).report_end(error)
     assert not error.echo, "the first tells it"
     own = of(board, 1)
-    own.farewell(other)
+    own.report_end(other)
     assert not other.echo
     assert board.kept["gone/1"] == str(other)
     again = RunError("here", "wrong")
-    own.farewell(again)
+    own.report_end(again)
     assert again.echo
-    own.farewell(again)
+    own.report_end(again)
     assert board.kept["gone/1"] == str(again)
     board.kept.clear()
-    own.farewell(again)
+    own.report_end(again)
     assert not board.kept, "an echo is told nobody"
-    of(None).farewell(other)
+    of(None).report_end(other)
     board.broken = broken()
-    of(board, 1).farewell(other)  # a store that is gone as well is no other error
+    of(board, 1).report_end(other)  # a store that is gone as well is no other error
 
 
 def test_without_a_store_that_answers_the_first_rank_is_lost(
@@ -267,7 +266,7 @@ def test_a_first_rank_that_stops_before_the_watch_stands_is_not_waited_for(
     """The store's answer comes late here, so that the test ends; `_exit` would have ended the process before."""
     ended = threading.Event()
     statuses: list[int] = []
-    monkeypatch.setattr(watch, "LONG", 0.01)
+    monkeypatch.setattr(watch, "MAX_SILENCE", 0.01)
     monkeypatch.setattr(ranks.os, "_exit", lambda status: (statuses.append(status), ended.set()))
     monkeypatch.setattr(board, "clone", lambda: ended.wait(60) and board)
     of(board, 1)
@@ -281,7 +280,6 @@ def test_a_first_rank_that_stops_before_the_watch_stands_is_not_waited_for(
 def test_a_hanging_process_says_why_and_ends_once(
     board: Board, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its main thread waits in a collective, which nothing but the process's end leaves; whoever tells first, tells."""
     ended: list[int] = []
     monkeypatch.setattr(watch.os, "_exit", ended.append)
     own = of(board, 2)
@@ -317,7 +315,7 @@ def test_what_a_beat_does(
 ) -> None:
     """It accuses after patience ran out, not before; a first rank that is gone is waited for, as long as that."""
     own = of(board, 1, patience=patience)
-    monkeypatch.setattr(own, "_accuse", lambda: ended.append("accused"))
+    monkeypatch.setattr(own, "_end_if_hanging", lambda: ended.append("accused"))
     own.since -= 1.0
     board.broken = broken_by
     turns = iter([False, True])
@@ -343,7 +341,7 @@ def test_patience_is_as_long_as_it_says(
 ) -> None:
     """And ten beats more for a first rank that may be ending the run in its own words."""
     own = of(board, 1, patience=60.0)
-    monkeypatch.setattr(own, "_accuse", lambda: ended.append("accused"))
+    monkeypatch.setattr(own, "_end_if_hanging", lambda: ended.append("accused"))
     own.since -= waited
     board.broken = broken_by
     turns = iter([False, True])

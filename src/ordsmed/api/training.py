@@ -25,8 +25,7 @@ from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.plan import Plan
 from ordsmed.train.pretrain import pretrain as pretraining
 from ordsmed.train.pretrain.plan import PretrainingPlan
-from ordsmed.train.request import folder_of, read
-from ordsmed.train.session import SessionOptions
+from ordsmed.train.request import SessionOptions, folder_of, read
 
 
 @errors_in_one_line()

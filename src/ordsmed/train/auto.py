@@ -28,9 +28,9 @@ from ordsmed.train.job import Job
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.plan import Plan
 
-ROOM = 0.9  # share of a device's memory that may be used
+MEMORY_SHARE = 0.9  # share of a device's memory that may be used
 GAIN = 1.02  # on a CPU, a larger micro-batch must be this much faster: large ones only overflow the caches
-ALIKE = 20.0  # seconds to wait for the other ranks to run out of memory as well
+WAIT = 20.0  # seconds to wait for the other ranks to run out of memory as well
 
 P = TypeVar("P", bound=Plan)
 
@@ -39,31 +39,32 @@ _trials = 0
 
 def choose_layout(plan: P) -> P:
     """Return `plan` with the fastest layout that fits, and its processes in that mesh; equal on all ranks."""
-    best, least, refused, small = None, float("inf"), None, False
+    best, fewest_seconds, first_error, splits_needed = None, float("inf"), None, False
     cuda = plan.ranks.device.type == "cuda"
-    for way in _ways(plan):
-        layout = way.recipe.layout
-        if layout.recompute and not plan.recipe.layout.recompute and not small:
+    for candidate in _candidates(plan):
+        layout = candidate.recipe.layout
+        if layout.recompute and not plan.recipe.layout.recompute and not splits_needed:
             continue  # the complete share of a rank fits without recomputing
         try:
-            layout, seconds = largest(way)
+            layout, seconds = largest_micro_batches(candidate)
         except RecipeError as error:
-            refused, small = refused or error, True
+            first_error, splits_needed = first_error or error, True
             continue
-        small = [*layout.micro] != [phase.unit // way.ranks.data_world for phase in way.recipe.phases]  # type: ignore[misc]
-        if seconds < least:
-            best, least = way.by(dataclasses.replace(way.recipe, layout=layout)), seconds
+        rows = [phase.unit // candidate.ranks.data_world for phase in candidate.recipe.phases]
+        splits_needed = [*layout.micro] != rows  # type: ignore[misc]
+        if seconds < fewest_seconds:
+            best, fewest_seconds = candidate.by(dataclasses.replace(candidate.recipe, layout=layout)), seconds
         if not cuda:
             break
     if best is None:
-        assert refused
-        raise refused
+        assert first_error
+        raise first_error
     say(f"auto: {best.recipe.layout.describe(best.ranks.world)}")
     return best
 
 
-def _ways(plan: P) -> Iterator[P]:
-    """Yield `plan` with every mesh and recompute setting that its layout leaves open."""
+def _candidates(plan: P) -> Iterator[P]:
+    """Yield `plan` with every mesh and recompute setting that the recipe does not set."""
     layout, ranks = plan.recipe.layout, plan.ranks
     shards = [layout.shard]
     if ranks.world > 1 and (layout.replicate, layout.shard, layout.tensor) == (0, 1, 1):
@@ -78,26 +79,26 @@ def _ways(plan: P) -> Iterator[P]:
             yield in_mesh.by(dataclasses.replace(plan.recipe, layout=split))
 
 
-def largest(plan: Plan) -> tuple[Layout, float]:
+def largest_micro_batches(plan: Plan) -> tuple[Layout, float]:
     """Return the layout with the largest micro-batch that fits in each phase, and the seconds that the run takes.
 
     Raise a `RecipeError` if not even one row of a phase fits.
     """
     recipe, ranks, micros, seconds = plan.recipe, plan.ranks, [], 0.0
     for index, phase in enumerate(recipe.phases):
-        job, best, fastest = _built(plan), 0, 0.0
+        job, best, fastest = _build(plan), 0, 0.0
         for micro in divisors(phase.unit // ranks.data_world):
-            if best and not _has_room(micro / best, ranks):
-                say(f"auto: phase {index + 1}, micro {micro}: is not tried, for a GPU may have no room for it")
+            if best and not _has_memory(micro / best, ranks):
+                say(f"auto: phase {index + 1}, micro {micro}: skipped, because a GPU may run out of memory")
                 break
-            speed = _tried(job, index, micro, ranks)
+            speed = _time_micro_batch(job, index, micro, ranks)
             if speed <= 0 or (ranks.device.type == "cpu" and speed < fastest * GAIN):
                 break
             say(f"auto: phase {index + 1}, micro {micro}: {speed:,.1f} rows/s a rank")
             best, fastest = micro, speed
         if best:
             micros.append(best)
-            seconds += phase.whole_steps * _step(job, index, best, fastest, ranks)
+            seconds += phase.whole_steps * _step_seconds(job, index, best, fastest, ranks)
         del job  # otherwise it would still use memory while the next layout is built
         free_memory(ranks)
         if not best:
@@ -108,15 +109,15 @@ def largest(plan: Plan) -> tuple[Layout, float]:
 
 
 def divisors(number: int) -> list[int]:
-    """Return divisors of `number` to try as micro-batches; each is at least twice the one before."""
-    kept = [1]
+    """Return divisors of `number` to try as micro-batch sizes, each at least twice the one before."""
+    chosen = [1]
     for n in [n for n in range(2, number + 1) if number % n == 0]:
-        if n >= 2 * kept[-1] or n == number:
-            kept.append(n)
-    return kept
+        if n >= 2 * chosen[-1] or n == number:
+            chosen.append(n)
+    return chosen
 
 
-def _built(plan: Plan) -> Job | None:
+def _build(plan: Plan) -> Job | None:
     layout = dataclasses.replace(plan.recipe.layout, micro=0)
     try:
         return plan.by(dataclasses.replace(plan.recipe, layout=layout)).build()
@@ -126,18 +127,18 @@ def _built(plan: Plan) -> Job | None:
         return None
 
 
-def _step(job: Job | None, index: int, micro: int, speed: float, ranks: Ranks) -> float:
-    """Return the seconds of a step: its first micro-batch with the update, and the others without it."""
+def _step_seconds(job: Job | None, index: int, micro: int, speed: float, ranks: Ranks) -> float:
+    """Return the seconds of a step with several micro-batches, of which only the first includes the update."""
     assert job
-    alone, times = micro / speed, job.phases[index].batch // (micro * ranks.data_world)
+    first, times = micro / speed, job.phases[index].batch // (micro * ranks.data_world)
     if times == 1 or ranks.device.type == "cpu":  # on a CPU layouts are not compared
-        return alone * times
-    two = _tried(job, index, micro, ranks, times=2)
-    further = 2 * micro / two - alone if two else alone
-    return alone + (times - 1) * max(further, 0.0)
+        return first * times
+    speed_of_two = _time_micro_batch(job, index, micro, ranks, times=2)
+    further = 2 * micro / speed_of_two - first if speed_of_two else first
+    return first + (times - 1) * max(further, 0.0)
 
 
-def _has_room(times: float, ranks: Ranks) -> bool:
+def _has_memory(times: float, ranks: Ranks) -> bool:
     """Return whether every GPU has memory for `times` the rows tried last, assuming memory grows with the rows.
 
     A rank that runs out of memory in a step would leave the other ranks waiting in a collective. A single process just
@@ -147,16 +148,16 @@ def _has_room(times: float, ranks: Ranks) -> bool:
         return True
     allocated, most = torch.cuda.memory_allocated(ranks.device), torch.cuda.max_memory_allocated(ranks.device)
     total = torch.cuda.get_device_properties(ranks.device).total_memory
-    return slowest(ROOM * total - allocated - (most - allocated) * times, ranks) >= 0
+    return slowest(MEMORY_SHARE * total - allocated - (most - allocated) * times, ranks) >= 0
 
 
-def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int = 1) -> float:
-    """Return the rows a second of the slowest rank, or 0 if a rank does not have enough memory."""
+def _time_micro_batch(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int = 1) -> float:
+    """Return the rows per second of the slowest rank, or 0 if a rank runs out of memory."""
     global _trials
     _trials += 1
     speed = 0.0
     free_memory(ranks)
-    ready = job is not None and (ranks.device.type == "cuda" or _room_on_cpu())
+    ready = job is not None and (ranks.device.type == "cuda" or _has_cpu_memory())
     if not slowest(float(ready), ranks) or job is None:  # agree before any rank waits for the others in a step
         return 0.0
     try:
@@ -167,27 +168,27 @@ def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int 
         if not is_out_of_memory(error):
             raise
         if ranks.world > 1:
-            _end_if_alone(ranks, f"phase {index + 1}, micro {micro}", job.recipe.layout.patience)
+            _check_all_out_of_memory(ranks, f"phase {index + 1}, micro {micro}", job.recipe.layout.patience)
     return slowest(speed, ranks)
 
 
-def _end_if_alone(ranks: Ranks, stage: str, patience: float) -> None:
-    """Return if all ranks ran out of memory. Raise a `RunError` if some did not: they wait in a collective."""
+def _check_all_out_of_memory(ranks: Ranks, stage: str, patience: float) -> None:
+    """Raise a `RunError` unless all ranks ran out of memory: the others would wait in a collective."""
     ranks.store.set(f"full/{_trials}/{ranks.rank}", "")
     everybody = [f"full/{_trials}/{rank}" for rank in range(ranks.world)]
-    until = time.monotonic() + min(ALIKE, patience / 2)
+    until = time.monotonic() + min(WAIT, patience / 2)
     while not ranks.store.check(everybody):
         if time.monotonic() > until:
             remedy = "name a smaller `layout.micro` instead of `--layout auto`, or split weights with `layout.shard`"
-            raise RunError(f"rank {ranks.rank}", f"alone has no memory left for {stage}", "", remedy) from None
+            raise RunError(f"rank {ranks.rank}", f"ran out of memory alone, for {stage}", "", remedy) from None
         time.sleep(0.05)
 
 
 def slowest(speed: float, ranks: Ranks) -> float:
-    least = torch.tensor(speed, dtype=torch.float64)
+    minimum = torch.tensor(speed, dtype=torch.float64)
     if ranks.world > 1:
-        torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)
-    return float(least)
+        torch.distributed.all_reduce(minimum, op=torch.distributed.ReduceOp.MIN)
+    return float(minimum)
 
 
 def free_memory(ranks: Ranks) -> None:
@@ -202,11 +203,11 @@ def free_memory(ranks: Ranks) -> None:
 
 
 def speed_of(job: Job, index: int, steps: int = 2, *, times: int = 1) -> float:
-    """Return the rows a second of this rank, by the fastest step after the first; 0 if GPU memory is nearly full."""
+    """Return the rows per second of this rank in its fastest step after the first; 0 if GPU memory is nearly full."""
     spent = [seconds for seconds, _ in itertools.islice(timed_steps(job, index, times=times), steps)]
     if job.ranks.device.type == "cuda":
         total = torch.cuda.get_device_properties(job.ranks.device).total_memory
-        if torch.cuda.max_memory_allocated(job.ranks.device) > ROOM * total:
+        if torch.cuda.max_memory_allocated(job.ranks.device) > MEMORY_SHARE * total:
             return 0.0
     return job.share(index).micro * times / min(spent[1:])
 
@@ -223,11 +224,11 @@ def timed_steps(job: Job, index: int, *, times: int = 1) -> Iterator[tuple[float
         batches = next(load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
         job.objective.begin(int(single.numbers(step, 0)[0]) % job.phases[index].batch, share.micro * times)
         began = clock()
-        norm = float(loop.update(job, batches, 0.0, index, step)[1])
+        norm = float(loop.train_step(job, batches, 0.0, index, step)[1])
         yield clock() - began, norm
 
 
-def _room_on_cpu() -> bool:
-    """Return whether less than `ROOM` of the machine's memory is in use: Linux kills a process instead of failing."""
+def _has_cpu_memory() -> bool:
+    """Return whether less than `MEMORY_SHARE` of memory is in use, because Linux kills a process without an error."""
     table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
-    return int(table["MemAvailable"].split()[0]) > (1 - ROOM) * int(table["MemTotal"].split()[0])
+    return int(table["MemAvailable"].split()[0]) > (1 - MEMORY_SHARE) * int(table["MemTotal"].split()[0])

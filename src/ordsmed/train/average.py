@@ -24,9 +24,9 @@ class Tail:
     """An average with equal weights over the end of a run: `{ last = 0.2, every = 50 }`."""
 
     last: float
-    """the share of the run's steps over which it is taken"""
+    """share of the run's steps, at its end, that are averaged"""
     every: int = 1
-    """steps between weights that are in it; those of the last step are"""
+    """steps between averaged weights; the weights of the last step are always included"""
 
     def __post_init__(self) -> None:
         if not 0 < self.last <= 1:
@@ -35,36 +35,36 @@ class Tail:
             raise ValueError(f"every: found {self.every}; wanted 1 or more steps")
 
     def before(self, step: int, steps: int) -> int | None:
-        """Return how many steps were averaged before `step` (1 is the first), or None if `step` is not averaged."""
+        """Return how many of the averaged steps come before `step` (from 1), or None if `step` is not averaged."""
         left, all_left = steps - step, max(0, round(self.last * steps) - 1)
         return None if left > all_left or left % self.every else all_left // self.every - left // self.every
 
 
-def memory_of(average: float | Tail, step: int, steps: int) -> float | None:
-    """Return the share that the old average keeps when the weights of `step` are added; None: they are not added."""
+def decay_at(average: float | Tail, step: int, steps: int) -> float | None:
+    """Return the decay with which the weights of `step` enter the average; None: they do not enter it."""
     if isinstance(average, Tail):
         before = average.before(step, steps)
         return None if before is None else before / (before + 1)
     return average or None
 
 
-def follow(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter], memory: float | None) -> None:
-    """Update the averages after an optimizer step: average = memory * average + (1 - memory) * weights.
+def update(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter], decay: float | None) -> None:
+    """Update the averages after an optimizer step: average = decay * average + (1 - decay) * weights.
 
-    The first call starts the average with the current weights. Nothing happens if `memory` is None.
+    The first call copies the weights. Nothing happens if `decay` is None.
     """
-    if memory is None:
+    if decay is None:
         return
     fresh = [part for part in parts if KEY not in optimizer.state[part.local]]
     for part in fresh:
         optimizer.state[part.local][KEY] = part.local.detach().clone()
     with torch.no_grad():
         means = [optimizer.state[part.local][KEY] for part in parts]
-        torch._foreach_lerp_(means, [part.local.detach() for part in parts], 1 - memory)
+        torch._foreach_lerp_(means, [part.local.detach() for part in parts], 1 - decay)
 
 
 @contextlib.contextmanager
-def in_place(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter]) -> Iterator[None]:
+def averaged_weights(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter]) -> Iterator[None]:
     """Replace the weights by their averages inside the `with` block, and restore them afterwards."""
     pairs = [(part.local, optimizer.state[part.local][KEY]) for part in parts if KEY in optimizer.state[part.local]]
     copies = [weight.detach().clone() for weight, _ in pairs]

@@ -30,7 +30,7 @@ from ordsmed.train.watch import Watch
 
 
 class Replanned(Exception):
-    """Leave the loop because the deadline needs other numbers of steps from this step on."""
+    """The loop ends because the deadline changes the numbers of steps after this step."""
 
     def __init__(self, step: int, plan: list[list[float]]) -> None:
         self.step, self.plan = step, plan
@@ -39,30 +39,30 @@ class Replanned(Exception):
 
 @dataclass
 class LoopState:
-    """State of the loop after a step. The actions run in order, and later ones read the fields set by earlier ones."""
+    """The state of the loop after a step. Actions run in order; later ones read what earlier ones set."""
 
     job: Job
     """recipe, networks (`job.objective`), optimizer and processes (`job.ranks`)"""
     folder: Path
-    """the run's"""
+    """the run's folder"""
     step: int
-    """of the run; the first is 1"""
+    """number of this step in the run, from 1"""
     index: int
-    """of its phase; the first is 0"""
+    """index of its phase, from 0"""
     began: float
-    """when the step began, on the clock of `time.perf_counter`"""
+    """time at which the step started, by `time.perf_counter`"""
     last: bool
-    """nothing is left to learn"""
+    """whether this is the last step of the run"""
     signal: int
-    """by which the run was asked to stop; 0: none"""
+    """the signal that asks the run to stop; 0: none"""
     ends: bool
-    """the run is saved and stops here"""
+    """whether the run is saved and stops after this step"""
     meters: Meters
     progress: Progress
     watch: Watch
     saving: Saving | None
     plan: list[list[float]] | None = None
-    """steps and warm-up of every phase from here on, where a deadline wants others"""
+    """steps and warm-up of every phase from now on, if a deadline changed them"""
 
     @property
     def metrics(self) -> Mapping[str, Any]:
@@ -79,9 +79,9 @@ class Callback:
     """Base class of callbacks: override any of its methods. Each process that uses a callback creates an instance."""
 
     every_rank: bool = False
-    """true: every process calls it; otherwise the first one alone"""
+    """whether every process calls it; false: only the first process"""
     source: str = ""
-    """the name by which a recipe asks for it"""
+    """the name of the callback in a recipe; empty: not from a recipe"""
 
     def begin(self, job: Job, folder: Path, start: int) -> None:
         """Called when the loop starts after step `start`: on start, resume, rewind or a change of plan."""
@@ -131,8 +131,8 @@ def load(names: Sequence[str]) -> list[Callback]:
     callbacks = []
     for name in names:
         module, _, member = name.partition(":")
-        target = _member(offers.import_module(module, "callbacks"), member, name)
-        callback = _created(target, name) if isinstance(target, type) else AfterStep(target)
+        target = _member(offers.imported(module, "callbacks"), member, name)
+        callback = _create(target, name) if isinstance(target, type) else AfterStep(target)
         callback.source = name
         if inspect.isfunction(target):
             _check_call(target, "after_step", name)
@@ -154,20 +154,18 @@ def _member(module: ModuleType, member: str, name: str) -> type[Callback] | Call
         raise RecipeError("callbacks", problem, "one", f'name it: "{name}:{classes[0].__name__}"')
     target = getattr(module, member, None) if member else [*classes, getattr(module, "after_step", None)][0]
     if not callable(target) or (inspect.isclass(target) and not issubclass(target, Callback)):
-        problem = f"`{name}` is no callback" if target is not None else f"`{name}` has no {member or 'callback'}"
+        problem = f"`{name}` is not a callback" if target is not None else f"`{name}` has no {member or 'callback'}"
         raise RecipeError("callbacks", problem, wanted, offers.page("callbacks"))
     callback: type[Callback] | Callable[[LoopState], object] = target
     return callback
 
 
-def _created(target: type[Callback], name: str) -> Callback:
+def _create(target: type[Callback], name: str) -> Callback:
     try:
         return target()
     except Exception as error:  # a user's class may raise anything
         problem = f"`{name}`: {target.__name__}() fails: {offers.error_line(error)}"
-        raise RecipeError(
-            "callbacks", problem, "a class that is made without arguments", offers.page("callbacks")
-        ) from None
+        raise RecipeError("callbacks", problem, "a class without arguments", offers.page("callbacks")) from None
 
 
 def _check_call(function: Callable[..., object], hook: str, name: str) -> None:
@@ -185,7 +183,7 @@ def _check_call(function: Callable[..., object], hook: str, name: str) -> None:
 
 
 def write_metrics(state: LoopState) -> None:
-    """Every `log` steps, write the metrics of the steps since then and print one line."""
+    """Write metrics and print one line, every `log` steps."""
     step = state.step
     if not (step % state.job.recipe.log == 0 or state.last or state.ends):
         return
@@ -199,65 +197,64 @@ def write_metrics(state: LoopState) -> None:
         state.progress.add(step - state.progress.done, *numbers, notes=notes)
 
 
-def look_at_deadline(state: LoopState) -> None:
-    """Let the deadline change the numbers of steps if the run would not end in time."""
+def apply_deadline(state: LoopState) -> None:
     deadline = None if state.last else state.job.state.deadline
     if deadline:
         state.plan = deadline.replan(state.job, state.step, time.perf_counter() - state.began)
 
 
 def validate(state: LoopState) -> None:
-    """Validate if the recipe says so for this step, and stop early if `patience` is used up."""
+    """Validate if the recipe says so, and stop early if `patience` is used up."""
     job, step = state.job, state.step
     if not (job.recipe.validates(step) or state.last):
         return
     state.watch.at(step, "judging")
     state.meters.flush(job.objective.weights)
-    if reason := note_validation(job, state.index, state.meters, step):
+    if reason := run_validation(job, state.index, state.meters, step):
         stop_or_rewind(job, state.folder, step, reason)
     if not state.last and job.is_enough:
-        say(f"step {step}: stops early, as `patience` wants: no validation was better since the best one")
+        say(f"step {step}: stops early (`patience`): no validation was better than the best one")
         state.last = True
 
 
 def validate_beginning(job: Job, folder: Path, meters: Meters) -> None:
-    """Validate before the first step if the weights were trained before, as a baseline for later validations."""
-    if not job.begins_taught or job.state.validations:  # a run that is restarted or resumed has it already
+    """Validate weights that were trained before, as a baseline for later validations."""
+    if not job.starts_trained or job.state.validations:  # a run that is restarted or resumed has it already
         return
     job.carry(0)
-    note_validation(job, 0, meters, 0)
+    run_validation(job, 0, meters, 0)
     if job.ranks.first and job.state.validations:
         Run(folder).set(validation_before=job.state.validations[0]["validation"])
 
 
-def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
-    """Validate, print and record the result; return what is wrong with it, or an empty string."""
+def run_validation(job: Job, index: int, meters: Meters, step: int) -> str:
+    """Validate, print and record the scores; return why they are not usable, or an empty string."""
     scores = job.data.validate(job, index)
     if scores:
-        line = {"step": step, "phase": index + 1, **scores, **_of_average(job, index)}
+        line = {"step": step, "phase": index + 1, **scores, **_average_scores(job, index)}
         job.state.validations.append(line)
-        meters.note(line)
+        meters.write_validation(line)
         text = f"{f'step {step}' if step else 'before the first step'}: {job.data.describe(job, scores)}"
-        say(f"{text}; average {line['validation_average']:.4f}" if "validation_average" in line else text)
+        say(f"{text}; average of weights {line['validation_average']:.4f}" if "validation_average" in line else text)
         if not math.isfinite(scores["validation"]):
             return f"validation loss {scores['validation']:g}"
     return ""
 
 
-def _of_average(job: Job, index: int) -> dict[str, float]:
-    if not (job.recipe.average and job.recipe.judges_average) or not any(
+def _average_scores(job: Job, index: int) -> dict[str, float]:
+    if not (job.recipe.average and job.recipe.validates_average) or not any(
         average.KEY in state for state in job.optimizer.state.values()
     ):
         return {}
     free_memory(job.objective)
-    with average.in_place(job.optimizer, job.parts):
+    with average.averaged_weights(job.optimizer, job.parts):
         scores = job.data.validate(job, index)
         free_memory(job.objective)
     return {"validation_average": scores["validation"]}
 
 
 def save(state: LoopState) -> None:
-    """Save a checkpoint where the recipe wants one, at the best validation so far and at the end of the run.
+    """Save a checkpoint if the recipe says so, if the validation is the best so far, or if the run ends.
 
     Weights that are not finite are never saved: such a checkpoint would replace one that can be resumed.
     """
@@ -274,7 +271,7 @@ def save(state: LoopState) -> None:
     state.saving.save(step, final=final)
 
 
-def leave(state: LoopState) -> None:
+def stop_or_replan(state: LoopState) -> None:
     """Raise `Stopped` if the run was asked to stop, or `Replanned` if the deadline changed the plan."""
     if state.last:
         return
@@ -285,6 +282,6 @@ def leave(state: LoopState) -> None:
         raise Replanned(state.step, state.plan)
 
 
-def in_order(callbacks: Sequence[Callback]) -> tuple[Callable[[LoopState], None], ...]:
+def step_actions(callbacks: Sequence[Callback]) -> tuple[Callable[[LoopState], None], ...]:
     more = [lambda state: call(callbacks, "after_step", state)] if callbacks else []
-    return (write_metrics, *more, look_at_deadline, validate, save, leave)
+    return (write_metrics, *more, apply_deadline, validate, save, stop_or_replan)

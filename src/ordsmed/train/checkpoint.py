@@ -52,12 +52,12 @@ __all__ = [
 
 
 WRITERS = 16  # ranks that share the writing of one copy, if the recipe does not say
-LOOK = 0.5  # longest pause in seconds between two checks for complete parts
+MAX_PAUSE = 0.5  # longest pause in seconds between two checks for complete parts
 
 
 @dataclass(frozen=True)
 class TensorPiece:
-    """The part of a checkpoint's tensor that this rank holds, and its position in the full tensor."""
+    """The part of a tensor that this rank holds, and its position in the full tensor."""
 
     name: str
     tensor: Tensor
@@ -65,27 +65,24 @@ class TensorPiece:
     split: frozenset[str] = frozenset()  # mesh dimensions over which it is split
 
     def share(self, number: int, writers: int, ranks: Ranks) -> tuple[frozenset[str], int, int]:
-        """Return what determines the rank that writes this tensor; `number` is the tensor's index in the checkpoint.
+        """Return what decides which rank writes this tensor; `number` is its index in the checkpoint.
 
-        Returns:
-            The mesh dimensions that split the tensor.
-            The number of copies of the tensor that take turns as the writer; 1 for a scalar, so that all scalars are
-            in one file, because every rank reads them.
-            The number of the copy, among these, that writes this tensor.
+        These are the mesh dimensions that split the tensor, the number of its copies that write in turn, and the number
+        of the copy that writes this one. Scalars are written by one copy, into one file, because every rank reads them.
         """
         sharing = min(_copies(self.split, ranks)[0], writers) if self.box.shape else 1
         return self.split, sharing, number % sharing
 
 
 def _is_written(share: tuple[frozenset[str], int, int], ranks: Ranks) -> bool:
-    """Return whether this rank writes a tensor with this `share`. Writers are spread over the copies, so over nodes."""
+    """Return whether this rank writes a tensor with this `share`; writers are spread over copies, and so over nodes."""
     split, sharing, writer = share
     copies, copy = _copies(split, ranks)
     return copy == writer * (copies // sharing)
 
 
 def threads_kept(folder: Path) -> int | None:
-    """Return the thread count of a run's newest checkpoint, or else of its status: its exact bits depend on it."""
+    """Return the CPU threads of the newest checkpoint, or else of the run's status; exact bits depend on them."""
     for step in reversed(steps(folder / "checkpoints")):
         with contextlib.suppress(DataError, KeyError, TypeError, ValueError):
             return int(files.read_json(path_of(folder / "checkpoints", step) / "state.json")["threads"])
@@ -94,14 +91,11 @@ def threads_kept(folder: Path) -> int | None:
 
 
 class HostCopies:
-    """Copies of tensors on the CPU. Copies of GPU tensors use pinned memory, which the next checkpoint reuses.
-
-    All GPU copies run asynchronously and are waited for once.
-    """
+    """Copies of tensors in CPU memory, pinned for GPU tensors and reused by the next checkpoint."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
-        self._on_their_way: set[torch.device] = set()
+        self._pending: set[torch.device] = set()
         self._pins = True
 
     def copy(self, name: str, tensor: Tensor) -> Tensor:
@@ -109,13 +103,13 @@ class HostCopies:
         source = tensor.detach()
         if source.device.type != "cuda" or (buffer := self._buffer(name, source)) is None:
             return source.to("cpu", copy=True).contiguous()
-        self._on_their_way.add(source.device)
+        self._pending.add(source.device)
         return buffer.copy_(source, non_blocking=True)
 
     def wait(self) -> None:
-        for device in self._on_their_way:
+        for device in self._pending:
             torch.cuda.synchronize(device)
-        self._on_their_way.clear()
+        self._pending.clear()
 
     def _buffer(self, name: str, like: Tensor) -> Tensor | None:
         kept = self._buffers.get(name)
@@ -123,15 +117,15 @@ class HostCopies:
             return kept
         try:
             if self._pins:
-                self._buffers[name] = _pinned(like)
+                self._buffers[name] = _pinned_buffer(like)
         except RuntimeError as error:  # more than the machine has or allows to lock
-            say(f"checkpoints: no pinned memory ({str(error).splitlines()[0][:100]}); the GPU waits for each tensor")
+            say(f"checkpoints: cannot pin memory ({str(error).splitlines()[0][:100]}); the GPU waits for each tensor")
             self._pins = False
             self._buffers.clear()
         return self._buffers.get(name) if self._pins else None
 
 
-def _pinned(like: Tensor) -> Tensor:
+def _pinned_buffer(like: Tensor) -> Tensor:
     return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
 
 
@@ -155,13 +149,13 @@ class CheckpointWriter:
         self.token = token or str(os.getpid())  # equal on all ranks; differs from that of a run that was killed
         self.thread: threading.Thread | None = None
         self.error: OrdsmedError | None = None
-        self.written, self.given_up = threading.Event(), threading.Event()
+        self.written, self.cancelled = threading.Event(), threading.Event()
         self.copies = HostCopies()
         self.writing: Sequence[int] = ()  # ranks that write a part
 
     @property
     def complaint(self) -> list[str] | None:
-        """Return why this rank could not write its part, as place, found, wanted, remedy; None if it could."""
+        """Why this rank could not write its part, as place, found, wanted, remedy; None if it could."""
         error = self.error
         return [error.place, error.found, error.wanted, error.remedy] if error else None
 
@@ -174,22 +168,22 @@ class CheckpointWriter:
         rows: dict[str, int],
         **facts: object,
     ) -> None:
-        """Copy the tensors that this rank writes, then write them in the background, or wait if `background` is off."""
+        """Copy the tensors that this rank writes, then write them in the background or at once."""
         self.error = None
-        self.given_up.clear()
+        self.cancelled.clear()
         self.written.clear()
         kinds, shares = {}, set[tuple[frozenset[str], int, int]]()
         pieces = _weights(objective, self.ranks, rows), _moments(optimizer, parts, self.ranks, rows)
-        for kind, some in zip(KINDS, pieces, strict=True):
-            kinds[kind] = self._copied(some, shares)
+        for kind, tensors_of_kind in zip(KINDS, pieces, strict=True):
+            kinds[kind] = self._copy(tensors_of_kind, shares)
         self.writing = [rank for rank in range(self.ranks.world) if self._writes(rank, shares)]
         self.copies.wait()
         self.thread = threading.Thread(target=self._work, args=(step, kinds, facts), name="checkpoint", daemon=True)
         self.thread.start()
         if not self.background:
-            self.wait_for_own()
+            self.wait_for_part()
 
-    def wait_for_own(self) -> None:
+    def wait_for_part(self) -> None:
         if self.thread is not None:
             self.written.wait()
 
@@ -198,21 +192,20 @@ class CheckpointWriter:
         if self.thread is None:
             return None
         if give_up:
-            self.given_up.set()
+            self.cancelled.set()
         self.thread.join()
         if self.error:  # no rank is writing any more
             snapshots.clean(self.folder)
         return self.complaint
 
-    def forget(self) -> None:
-        """Reset the writer after its last checkpoint is complete or its failure is reported."""
+    def reset(self) -> None:
         self.thread = self.error = None
 
     def _writes(self, rank: int, shares: Collection[tuple[frozenset[str], int, int]]) -> bool:
         ranks = dataclasses.replace(self.ranks, rank=rank)
         return not rank or any(_is_written(share, ranks) for share in shares)
 
-    def _copied(
+    def _copy(
         self, pieces: Iterator[TensorPiece], shares: set[tuple[frozenset[str], int, int]]
     ) -> tuple[dict[str, Tensor], dict[str, Box]]:
         """Copy this rank's share of the tensors to the CPU, and add the share of each tensor to `shares`."""
@@ -236,10 +229,10 @@ class CheckpointWriter:
             self.written.set()
             if self.ranks.first:
                 self._complete(path, partial, step, facts)
-        except Exception as failed:  # an error in a background thread must be reported
-            error = failed if isinstance(failed, OrdsmedError) else RunError(path, f"cannot be written: {failed!r}")
+        except Exception as caught:  # an error in a background thread must be reported
+            error = caught if isinstance(caught, OrdsmedError) else RunError(path, f"cannot be written: {caught!r}")
             last = steps(self.folder)
-            stands = f"checkpoint of step {last[-1]} stands" if last else "no checkpoint stands"
+            stands = f"the last complete one is of step {last[-1]}" if last else "no checkpoint is complete"
             self.error = RunError(error.place, f"{error.found} ({stands})", error.wanted, error.remedy)
             if self.ranks.world == 1:  # with several ranks, others may still be writing; the first rank cleans up later
                 snapshots.clean(self.folder)
@@ -262,7 +255,7 @@ class CheckpointWriter:
             files.write_json(partial / f"done-{rank}.json", [sums, index])
 
     def _complete(self, path: Path, partial: Path, step: int, facts: dict[str, Any]) -> None:
-        sums, index = self._parts(path, partial)
+        sums, index = self._wait_for_parts(path, partial)
         if self.ranks.world > 1:
             files.write_json(partial / snapshots.INDEX, index)
             facts = {**facts, "index": files.checksum(partial / snapshots.INDEX)}
@@ -272,24 +265,21 @@ class CheckpointWriter:
                 snapshots.remove(path)
             partial.rename(path)
             files.sync(self.folder)
-            stand = steps(self.folder)  # checkpoints of later steps were skipped as damaged, so delete them
-            for old in [s for s in stand if s > step] + [s for s in stand if s <= step][: -self.keep]:
+            complete_steps = steps(self.folder)  # checkpoints of later steps were skipped as damaged, so delete them
+            for old in [s for s in complete_steps if s > step] + [s for s in complete_steps if s <= step][: -self.keep]:
                 if old < step and self.revision(old):
                     snapshots.strip(path_of(self.folder, old))
                 else:
                     snapshots.remove(path_of(self.folder, old))
 
-    def _parts(self, path: Path, partial: Path) -> tuple[dict[str, str], dict[str, boxes.FileIndex]]:
-        """Wait for the parts of all ranks; return the checksum and the index of each file.
-
-        It lists the folder, so it never opens a file that does not exist yet.
-        """
+    def _wait_for_parts(self, path: Path, partial: Path) -> tuple[dict[str, str], dict[str, boxes.FileIndex]]:
+        """Wait for the parts of all ranks; return the checksum and the index of each file."""
         sums, index = dict[str, str](), dict[str, boxes.FileIndex]()
         wanted, pause = {f"done-{rank}.json": rank for rank in self.writing}, 0.02
         while missing := wanted.keys() - os.listdir(partial):
-            if self.given_up.wait(pause):
+            if self.cancelled.wait(pause):
                 raise RunError(path, f"rank {min(wanted[name] for name in missing)} could not write its part")
-            pause = min(2 * pause, LOOK)
+            pause = min(2 * pause, MAX_PAUSE)
         for name in wanted:
             part_sums, part_index = files.read_json(partial / name)
             sums |= part_sums
@@ -315,8 +305,8 @@ def best(
         if not (wrong := damage(path, kinds)):
             return step, path
         if not chosen:
-            raise DataError(path, wrong, "a whole checkpoint", "start anew with --anew, or name another `out`")
-        say(f"{path}: {wrong}; the next best check is taken")
+            raise DataError(path, wrong, "a whole checkpoint", "start again with --anew, or name another `out`")
+        say(f"{path}: {wrong}; using the next best checkpoint")
         validations = [line for line in validations if line["step"] != step]
 
 
@@ -364,7 +354,7 @@ def restore(
             share = _share_of(tensor, ranks)
             streams = stored.shape(f"state/{name}")[0] if f"state/{name}" in stored.stored else 0
             if streams != share.shape[0]:  # the batch size of the run was changed
-                say(f"{path}: carries {name} of {streams} streams, now {share.shape[0]}: all of them begin anew")
+                say(f"{path}: has {name} of {streams} streams, the run has {share.shape[0]}: all streams start empty")
                 continue
             tensor.copy_(stored.read(f"state/{name}", share))
     restore_moments(path, optimizer, parts, shared)
@@ -442,6 +432,6 @@ def _copies(split: Collection[str], ranks: Ranks) -> tuple[int, int]:
 
 
 def _share_of(tensor: Tensor, ranks: Ranks) -> Box:
-    """Return the box of this rank's carried state: ranks with different rows hold neighboring streams."""
+    """Return the box of this rank's carried state within that of all ranks."""
     size = tuple(tensor.shape)
     return Box((size[0] * ranks.data_world, *size[1:]), (size[0] * ranks.data_rank, *(0 for _ in size[1:])), size)

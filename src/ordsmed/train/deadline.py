@@ -33,16 +33,16 @@ SLACK = 0.1  # share of the remaining steps; smaller changes are not made
 MOST_MORE = 1.1  # a phase may keep at most this many times the share of steps that the phase before kept
 ROUNDS = 4  # iterations that fit steps and validations to each other
 PRINTED = 0.2  # share of the steps printed last; smaller changes are only recorded and logged
-SANE = 0.1  # share of the recipe's steps; with fewer, its learning rates may not be suitable
+MIN_SHARE = 0.1  # share of the recipe's steps; with fewer, its learning rates may not be suitable
 
 
-def warn(steps: int, wanted: int) -> None:
-    if steps < SANE * wanted:
-        say(f"--deadline: {steps / wanted:.2%} of the recipe's steps; its rate and warm-up were made for all of them")
+def warn_if_short(steps: int, wanted: int) -> None:
+    if steps < MIN_SHARE * wanted:
+        say(f"--deadline: {steps / wanted:.2%} of the recipe's steps, for which its rate and warm-up were chosen")
 
 
 def scaled_warmup(warmup: float, share: float) -> float:
-    """Return the warm-up for `share` of the steps: a number of steps is scaled, to 1 at least; a share stays."""
+    """Return the warm-up for `share` of the steps. A warm-up in steps is scaled; a share is not."""
     return warmup if warmup < 1 else float(max(1, int(warmup * share)))
 
 
@@ -100,7 +100,7 @@ class Deadline:
         if self.plans and step <= self.plans[-1]["after"]:  # a resumed run follows the recorded plans
             return next((plan["now"] for plan in self.plans if plan["after"] == step), None)
         warm = self.spent[self.cold :]
-        if len(warm) < 2 or not _is_checked(inner + 1, step, total(job.phases)):
+        if len(warm) < 2 or not _is_time_to_check(inner + 1, step, total(job.phases)):
             return None
         run_ahead = job.ranks.device.type == "cuda"  # a GPU runs asynchronously: only the mean is exact
         pace, self.spent, self.cold = (statistics.fmean if run_ahead else statistics.median)(warm), [], 1
@@ -110,7 +110,7 @@ class Deadline:
         return new_plan
 
     def _plan(self, job: Job, step: int, pace: float) -> Table | None:
-        """On the first rank: return a new plan or None, and record a new plan before the next step is trained."""
+        """Return a new plan or None, and record a new one before the next step. Called on the first rank only."""
         index, inner = locate(job.phases, step)
         if not inner:
             return None  # between phases
@@ -121,17 +121,17 @@ class Deadline:
         now = before
         for _ in range(ROUNDS):  # the number of remaining validations depends on the steps
             between = self.rest * slower * (1 - step / sum(row[0] for row in now))
-            now = self._fitting(job, index, inner, slower, left - between)
+            now = self._plan_for(job, index, inner, slower, left - between)
         planned_now = int(sum(row[0] for row in now))
         if abs(planned_now - steps) <= SLACK * (steps - step):
             return None
         Run(self.folder).set(plans=[*self.plans, {"after": step, "was": before, "now": now}])
-        reason = f"a step takes {pace:.3g} s, {expected:.3g} s when timed before; {duration(left)} are left"
+        reason = f"a step takes {pace:.3g} s, and took {expected:.3g} s before the run; {duration(left)} are left"
         self._print(step, before, now, reason)
         return now
 
     def _print(self, step: int, before: Table, now: Table, reason: str) -> None:
-        """Print a change of plan if it is large compared to the last printed plan; otherwise only log it."""
+        """Print a change of plan if it is large; otherwise only log it."""
         self.printed = self.printed or before
         was, steps = (sum(row[0] for row in plan) for plan in (self.printed, now))
         if abs(steps - was) > PRINTED * was:
@@ -140,7 +140,7 @@ class Deadline:
         else:
             detail(f"deadline, step {step:,}: {difference(before, now)}; {reason}")
 
-    def _fitting(self, job: Job, index: int, inner: int, slower: float, left: float) -> Table:
+    def _plan_for(self, job: Job, index: int, inner: int, slower: float, left: float) -> Table:
         """Return the plan from step `inner` of phase `index` on that takes `left` seconds.
 
         `slower` is the factor by which steps are slower now than when they were timed before the run.
@@ -174,8 +174,8 @@ class Deadline:
         return min(1.0, max(0.0, left / whole)) if whole else 0.0
 
 
-def _is_checked(inner: int, step: int, steps: int) -> bool:
-    """Return whether to check the plan: after the 4th, 8th, 16th ... step of a phase, and each eighth of the run."""
+def _is_time_to_check(inner: int, step: int, steps: int) -> bool:
+    """Return whether to check the plan: after step 4, 8, 16 ... of a phase, and after each eighth of the run."""
     return (inner >= FIRST and inner & (inner - 1) == 0) or (step >= FIRST and step % max(1, steps // PARTS) == 0)
 
 
@@ -201,6 +201,6 @@ def planned(recipe: R, plan: Table) -> R:
     return recipe.with_phases(phases)
 
 
-def in_force(recipe: R, plans: Sequence[dict[str, Any]], step: int) -> R:
+def plan_at(recipe: R, plans: Sequence[dict[str, Any]], step: int) -> R:
     plan = next((plan["was"] for plan in plans if step < plan["after"]), plans[-1]["now"] if plans else None)
     return recipe if plan is None else planned(recipe, plan)

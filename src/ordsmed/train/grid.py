@@ -16,7 +16,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import many
 from ordsmed.train import meters
 from ordsmed.train.run_group import PlannedRun
-from ordsmed.train.scores import found_in
+from ordsmed.train.scores import read_scores
 from ordsmed.train.training import Training
 
 MOST = 10_000  # trials; more are likely a mistake
@@ -28,7 +28,7 @@ class Trial(PlannedRun):
 
     @property
     def facts(self) -> dict[str, Any]:
-        return found_in(self.folder)
+        return read_scores(self.folder)
 
     @property
     def scores(self) -> dict[str, float]:
@@ -49,9 +49,7 @@ def plan(recipe: Training, folder: Path, location: str, more: Mapping[str, Seque
     alone = recipe.alone()
     seeds = getattr(recipe, "seeds", ()) or (recipe.seed,)
     if (count := math.prod(map(len, [*axes.values(), seeds]))) > MOST:
-        raise RecipeError(
-            f"{location}: grid", f"found {many(count, 'trial')}", f"at most {MOST:,}", "leave some values out"
-        )
+        raise RecipeError(f"{location}: grid", f"found {many(count, 'trial')}", f"at most {MOST:,}", "use fewer values")
     trials = []
     for *values, seed in itertools.product(*axes.values(), seeds):
         setting = dict(zip(short, values, strict=True))
@@ -64,9 +62,7 @@ def plan(recipe: Training, folder: Path, location: str, more: Mapping[str, Seque
     for trial in trials:
         for key in (trial.name, settings.write(replace(trial.recipe, out=None))):
             if key in seen:
-                raise RecipeError(
-                    f"{location}: grid", f"{seen[key]} and {trial.name} are the same trial", "different ones"
-                )
+                raise RecipeError(f"{location}: grid", f"{seen[key]} and {trial.name} are the same trial", "others")
             seen[key] = trial.name
     return trials
 

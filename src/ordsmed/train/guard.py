@@ -20,21 +20,22 @@ from typing import Any, Literal
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
 
-LEAST = 0.5  # least share of a run's steps that must not be skipped
+MIN_TRAINED = 0.5  # least share of a run's steps that must not be skipped
 
-REMEDY = 'begin anew with a lower rate, a longer warm-up or `layout.precision="fp32"` (--anew, or another `out`)'
+REMEDY = 'start again (--anew or another `out`) with a lower rate, a longer warm-up or `layout.precision="fp32"`'
 
 
 @dataclass(frozen=True)
 class Guard:
     action: Literal["stop", "skip", "rewind"] = "stop"
-    """stop the run; skip the step's rows; or rewind to the last checkpoint and leave out all rows since"""
+    """stop the run; skip the rows of this step; or rewind to the last checkpoint and skip all rows since then"""
     spike: float = 0.0
-    """a loss of so many times the mean of the last `window` steps counts as trouble too; 0: only what is no number"""
+    """a loss above this many times the mean loss of the last `window` steps also counts as trouble; 0: only NaN and Inf
+    do"""
     window: int = 100
-    """steps whose mean is compared with"""
+    """number of steps in that mean"""
     most: int = 100
-    """stop when it happened so many times"""
+    """stop the run after this many skips"""
 
     def __post_init__(self) -> None:
         if self.spike and not 1 < self.spike < math.inf:
@@ -50,8 +51,6 @@ class Guard:
 
 
 class LossHistory:
-    """The most recent losses, with which a new one is compared to detect a jump."""
-
     def __init__(self, guard: Guard, losses: Iterable[float] = ()) -> None:
         self.guard, self.losses = guard, deque(losses, maxlen=guard.window)
 
@@ -67,8 +66,8 @@ class LossHistory:
         return ""
 
 
-def left_out(stretches: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of skipped steps; the stretches may overlap."""
+def count_skipped(stretches: Iterable[Mapping[str, Any]]) -> int:
+    """Return the number of skipped steps; ranges may overlap."""
     count = reached = 0
     for first, last in sorted((stretch["first"], stretch["last"]) for stretch in stretches):
         count += max(0, last - max(first - 1, reached))
@@ -76,10 +75,10 @@ def left_out(stretches: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
-def remedy(folder: Path, verb: str, guard: Guard, stands: int | None) -> str:
-    """Return the advice for a failed run; `stands` is the step of its last checkpoint, None if there is none."""
-    kept = "no checkpoint stands" if stands is None else f"checkpoint of step {stands} stands"
+def remedy(folder: Path, verb: str, guard: Guard, last_step: int | None) -> str:
+    """Return the advice for a failed run; `last_step` is the step of its last checkpoint."""
+    kept = "no checkpoint is complete" if last_step is None else f"the last complete one is of step {last_step}"
     if guard.action == "rewind":
         return f"{kept}; {REMEDY}"
-    location, again = "the start" if stands is None else "there", command(verb, folder, "trouble.action=rewind")
-    return f"{kept}: `{again}` goes on from {location} and leaves out what leads here; or {REMEDY}"
+    location, again = "the start" if last_step is None else "there", command(verb, folder, "trouble.action=rewind")
+    return f"{kept}: `{again}` resumes from {location} and skips the steps that led here; or {REMEDY}"

@@ -14,22 +14,24 @@ def check_same(settings: ModelSettings | None, stored: ModelSettings, init: str)
     if settings is None:
         return
     kinds = [menu.kind_of(model) for model in (settings, stored)]
-    names = unlike(settings, stored)
+    names = different_settings(settings, stored)
     if kinds[0] != kinds[1]:
         problem, wanted = (f"kind {kind}" for kind in kinds)
     elif names:
-        problem, wanted = (", ".join(f"{name} {_said(model, name)}" for name in names) for model in (settings, stored))
+        problem, wanted = (
+            ", ".join(f"{name} {_value_text(model, name)}" for name in names) for model in (settings, stored)
+        )
     else:
         return
     raise RecipeError("model", f"found {problem}", f"{wanted}, as {init} has", "leave [model] out (`model=none`)")
 
 
-def _said(model: ModelSettings, name: str) -> str:
+def _value_text(model: ModelSettings, name: str) -> str:
     value = settings.plain(getattr(model, name, None))
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def unlike(settings: ModelSettings, stored: ModelSettings) -> list[str]:
+def different_settings(settings: ModelSettings, stored: ModelSettings) -> list[str]:
     """Return the settings in which two networks differ, except those that may change, such as dropout."""
     free = ("dropout", "initializer_std", "spread", "deep", "lstm", "types", "causal")
     fields = dict.fromkeys(f.name for model in (settings, stored) for f in dataclasses.fields(model))

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 from ordsmed.base.errors import RecipeError, Trouble
@@ -27,8 +26,7 @@ from ordsmed.data.rows import Rows
 from ordsmed.data.word_counts import WordsSeen, passed
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective
-from ordsmed.learn.phases import Phase, Stretch
-from ordsmed.learn.schedules import Ramp
+from ordsmed.learn.phases import Phase
 from ordsmed.learn.updates import squares
 from ordsmed.nn import products
 from ordsmed.nn.kernel_shapes import shapes_of
@@ -47,8 +45,6 @@ from ordsmed.weights import weights
 
 
 class TrainingData(Protocol):
-    """The data that a job trains on and is validated with."""
-
     tokenizer: Tokenizer
 
     def rows(self, index: int, before: int) -> Rows:
@@ -75,22 +71,20 @@ class TrainingData(Protocol):
 
 @dataclass
 class Vote:
-    """Whether the run should stop. Ranks receive a signal at different moments and must stop after the same step."""
+    """Whether to stop the run. Ranks receive signals at different times and must stop after the same step."""
 
-    mine: int = 0  # the signal that this rank received
-    heard: bool | None = None  # whether any rank did; None: there is one rank
-    short: bool = False  # the signal came while the rows of a step were made, so some are missing
+    received: int = 0  # the signal that this rank received
+    any_rank: bool | None = None  # whether any rank did; None: there is one rank
+    rows_missing: bool = False  # the signal came while the rows of a step were made, so some are missing
 
-    def result(self, mine: int) -> int:
+    def result(self, received: int) -> int:
         """Return the signal to stop by after this step; 0: continue."""
-        if self.heard is None:
-            return mine
-        return (mine or signal.SIGTERM) if self.heard else 0
+        if self.any_rank is None:
+            return received
+        return (received or signal.SIGTERM) if self.any_rank else 0
 
 
 class Replanner(Protocol):
-    """Changes the plan of a run so that it ends in time."""
-
     plans: list[dict[str, Any]]  # changes of plan: after which step, old plan, new plan
 
     def replan(self, job: Job, step: int, seconds: float) -> list[list[float]] | None:
@@ -123,8 +117,8 @@ class Job:
     state: RunState = field(default_factory=lambda: RunState(LossHistory(Guard())))
     phases_before: int = 0  # phases of the run that this one starts from: random numbers continue from there
     began_with: str = ""  # digest of the initial weights; empty: the run is resumed
-    begins_taught: bool = False  # starts from trained weights, so validate before the first step
-    began_as: dict[str, Any] = field(default_factory=dict)  # facts about the initial weights for the run's status
+    starts_trained: bool = False  # starts from trained weights, so validate before the first step
+    initial_facts: dict[str, Any] = field(default_factory=dict)  # facts about the initial weights for the run's status
     kernels: str = ""  # this project's kernels in use, as text; empty on a CPU
     by_phase: tuple[Objective, ...] = ()  # networks without data, with the settings of each phase; empty: all are equal
 
@@ -148,31 +142,19 @@ class Job:
         return objective.flops(self.phases[index].batch, self.data.row_length(index))
 
     def begin_phase(self, index: int, *, new: bool = False) -> None:
-        """Apply the settings of a phase to the networks; `new`: the phase is at its first step."""
+        """Apply the settings of a phase to the networks. `new`: the phase is at its first step."""
         index = min(index, len(self.phases) - 1)
         if self.by_phase:
             self.objective.take_settings(self.by_phase[index])
-        if self.leaves_frozen:
+        if self.skips_frozen_gradients:
             learning = {id(part) for part in self.learning(index)}
             for part in self.parts:
                 part.whole.requires_grad_(id(part) in learning)
         if new and self.phases[index].rewarm:
             average.forget_moments(self.optimizer)
 
-    def set_decay(self, index: int, inner: int) -> None:
-        schedule, phase = self.recipe.decay_schedule, self.phases[index]
-        if schedule == "constant":
-            return
-        if isinstance(schedule, Ramp):
-            progress = Stretch.of(self.phases, index).progress(np.asarray([phase.rows_of(inner)[0]]))
-            factor = float(schedule.at(progress)[0])
-        else:
-            factor = phase.rate_at(inner) / phase.learning_rate
-        for group in self.optimizer.param_groups:
-            group["weight_decay"] = factor * group.setdefault("whole_decay", group["weight_decay"])
-
     @property
-    def leaves_frozen(self) -> bool:
+    def skips_frozen_gradients(self) -> bool:
         """Whether to compute no gradients for frozen weights; only if that does not change other results.
 
         It does change results if FSDP2 handles the weights, and if a compiler fuses operations differently. It also
@@ -185,8 +167,8 @@ class Job:
     def learning(self, index: int) -> list[LocalParameter]:
         return [part for part in self.parts if not self.phases[index].freezes(part.name)]
 
-    def see(self, words: int | None) -> None:
-        """Add the words of a finished step to the run's count; None: they cannot be counted."""
+    def count_words(self, words: int | None) -> None:
+        """Add the words of a finished step to the count of words; None: unknown."""
         state = self.state
         before, state.words = state.words, None if None in (words, state.words) else (state.words or 0) + (words or 0)
         state.reached = passed(self.recipe.revision_words, before, state.words)
@@ -207,14 +189,14 @@ class Job:
         since = self.state.ends[-1] if self.state.ends else -1
         return self.recipe.is_enough([line for line in self.state.validations if line["step"] > since])
 
-    def leave_out(self, folder: Path, first: int, last: int, reason: str) -> None:
-        """Mark steps `first` to `last` as skipped, and record this in the run's status."""
+    def skip_steps(self, folder: Path, first: int, last: int, reason: str) -> None:
+        """Mark steps `first` to `last` as skipped, also in the run's status."""
         if len(self.state.left_out) >= self.recipe.trouble.most:
-            problem = f"{reason}; before it {many(len(self.state.left_out), 'time')} the like"
+            problem = f"{reason}; steps were skipped {many(len(self.state.left_out), 'time')} before"
             wanted = f"at most {self.recipe.trouble.most} (trouble.most)"
             raise Trouble(f"{folder}: step {last}", problem, wanted)
-        stretch = f"steps {first} to {last} teach" if first < last else f"step {last} teaches"
-        say(f"step {last}: {reason}: {stretch} nothing")
+        stretch = f"steps {first} to {last} are" if first < last else f"step {last} is"
+        say(f"step {last}: {reason}: {stretch} skipped")
         self.state.left_out.append({"first": first, "last": last, "why": reason})
         if self.ranks.first:
             Run(folder).set(left_out=self.state.left_out)
@@ -224,7 +206,7 @@ class Job:
         parts = self.parts
         return bool(torch.isfinite(squares([part.local.detach() for part in parts], parts)).all())
 
-    def leaves_out(self, step: int) -> bool:
+    def is_skipped(self, step: int) -> bool:
         return any(stretch["first"] <= step <= stretch["last"] for stretch in self.state.left_out)
 
     @property
@@ -238,7 +220,7 @@ def check_decay(job: Job) -> None:
         group.get("weight_decay") for group in job.optimizer.param_groups
     ):
         return
-    problem = f"found a schedule beside {kind_of(job.recipe.optimizer)}, by which no weight decays"
+    problem = f"found a schedule, but {kind_of(job.recipe.optimizer)} has no weight decay"
     raise RecipeError("decay_schedule", problem, "`optimizer.decay` above 0, or no schedule")
 
 
@@ -247,12 +229,12 @@ def check_word_count(job: Job, resume_state: Mapping[str, Any] | None) -> None:
     if not job.recipe.revision_words:
         return
     if resume_state and resume_state.get("words") is None:
-        problem = f"the run goes on from step {resume_state['step']}, up to which no words were counted"
-        raise RecipeError("revisions_at_words", problem, "", "begin a new run, or name steps: `revisions`")
+        problem = f"the run is resumed from step {resume_state['step']}, and no words were counted before it"
+        raise RecipeError("revisions_at_words", problem, "", "start a new run, or name steps: `revisions`")
     for index in range(len(job.phases)):
         if WordsSeen.of(job.rows(index)) is None:
-            problem = f"words of phase {index + 1} cannot be counted: its rows go two ways, or its data have no count"
-            remedy = "encode the corpus again (stores of before, and of others, have none), or name steps: `revisions`"
+            problem = f"words of phase {index + 1} cannot be counted: its rows mix two kinds, or its data lack counts"
+            remedy = "encode the corpus again (older and imported data have none), or name steps: `revisions`"
             raise RecipeError("revisions_at_words", problem, "", remedy)
 
 
@@ -262,14 +244,14 @@ def check_frozen(phases: Sequence[Phase], names: Sequence[str]) -> None:
         location = f"phase[{index + 1}].freeze"
         for pattern in phase.freeze:
             if not any(re.search(pattern, name) for name in names):
-                remedy = "weights are called like " + ", ".join(f"`{name}`" for name in names[:3])
-                raise RecipeError(location, f"found {pattern}, which is in no weight's name", "", remedy)
+                remedy = "weights are named like " + ", ".join(f"`{name}`" for name in names[:3])
+                raise RecipeError(location, f"found {pattern}, which matches no weight", "", remedy)
         if all(map(phase.freezes, names)):
-            raise RecipeError(location, "found all weights", "some that learn")
+            raise RecipeError(location, "found all weights", "a pattern that leaves some weights trained")
 
 
-def _begin_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:
-    """Switch on the kernels that the layout allows, and return a line that describes them; empty: torch's."""
+def _choose_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:
+    """Switch on the kernels that the layout allows, and describe them in a line; empty: torch's kernels."""
     products_used = products.begin(layout.kernels)
     dtype = precision.DTYPES.get(layout.precision, torch.float32)
     shapes = shapes_of(objective, dtype, layout.exact if layout.half else ())
@@ -289,26 +271,17 @@ def assemble(
         torch.use_deterministic_algorithms(True)
     note = precision.set_up(recipe.layout, ranks.device)
     objective = networks()
-    kernels = _begin_kernels(recipe.layout, ranks, objective)
+    kernels = _choose_kernels(recipe.layout, ranks, objective)
     began_with = weights.digest(own_tensors(objective)) if new and ranks.first else ""
-    precision.keep_in_half(objective, recipe.layout)
+    precision.return_half(objective, recipe.layout)
     objective.to(ranks.device).train()
     spread = parallel.spread(objective, recipe.layout, ranks)
     grouped = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
     _without_compiler()
     optimizer = recipe.optimizer.build(grouped)
+    scaler, state = Scaler.of(recipe.layout), RunState(LossHistory(recipe.trouble))
     job = Job(
-        recipe,
-        ranks,
-        data,
-        objective,
-        optimizer,
-        spread,
-        Scaler.of(recipe.layout),
-        note,
-        RunState(LossHistory(recipe.trouble)),
-        began_with=began_with,
-        kernels=kernels,
+        recipe, ranks, data, objective, optimizer, spread, scaler, note, state, began_with=began_with, kernels=kernels
     )
     check_decay(job)
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
@@ -316,7 +289,7 @@ def assemble(
 
 
 def _without_compiler() -> None:
-    """Let optimizers skip importing torch's compiler, which takes 1 to 2 s and 100 MB and is not used by them."""
+    """Let optimizers skip the import of torch's compiler, which takes 1 to 2 s and 100 MB."""
     plain = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
     if plain and "torch._dynamo" not in sys.modules:
         plain.__dynamo_disable = plain  # torch looks here for the function to call instead

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -21,6 +22,30 @@ MANY = 200  # more layers than this are not counted one by one
 ROW = 32  # bytes of a token of a row: its id, position, document and target
 NUMBER = 4  # bytes of a number
 
+
+@dataclass(frozen=True)
+class RankMemory:
+    """The memory that a rank needs for weights, gradients and moments."""
+
+    weights: int  # bytes
+    moments: int = 0  # values that the optimizer keeps for each trained weight, averages included
+    trained: float = 1.0  # share of the weights that are trained
+
+    @property
+    def bytes(self) -> int:
+        return int(self.weights * (1 + (1 + self.moments) * self.trained))
+
+    @property
+    def lines(self) -> list[str]:
+        if not self.weights:
+            return []
+        weights, learning = size(self.weights), size(self.weights * self.trained * (1 + self.moments))
+        if self.trained < 1:
+            return [f"memory a rank: weights {weights}, gradients and moments {learning}, and activations"]
+        parts = f"weights {weights}, gradients {weights}, moments {size(self.weights * self.moments)}"
+        return [f"memory a rank: {parts} = {size(self.bytes)}, and activations"]
+
+
 Make = Callable[[ModelSettings], nn.Module]
 
 
@@ -37,20 +62,20 @@ def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, h
     amount = "more parameters than can be counted" if count is None else f"{count:,} parameters"
     needed = ABSURD * split if count is None else NUMBER * count * _copies(recipe)
     if needed // split >= available:
-        problem = f"found {amount}, which take {size(needed / split)} of memory with what they learn by"
-        remedy = "make it smaller, or split it (`layout.shard`)"
+        problem = f"found {amount}, which need {size(needed / split)} of memory with gradients and moments"
+        remedy = "make the model smaller, or split it (`layout.shard`)"
         raise RecipeError("model", problem, _there(available, here=here), remedy)
     width = getattr(model, "width", 1) * getattr(model, "layers", 1)
     for number, phase in enumerate(recipe.phases, 1):
         length = phase.length if recipe.verb == "pretrain" else 1  # the length of examples is unknown
         rows_here = -(-phase.batch // ranks.data_world)
         if rows_here * length * ROW >= host:
-            takes = f"whose rows take {size(rows_here * length * ROW)}"
+            takes = f"which need {size(rows_here * length * ROW)} of memory"
             problem = f"found {many(phase.batch, 'row')} of {phase.length:,} tokens, {takes}"
             raise RecipeError(f"phase[{number}].batch", problem, _there(host, here=here))
         micro = recipe.layout.share(phase, number, ranks.device.type, ranks.data_rank, ranks.data_world).micro
         if micro * length * width * NUMBER >= available:
-            takes = f"between whose layers {size(micro * length * width * NUMBER)} stand"
+            takes = f"whose activations need {size(micro * length * width * NUMBER)}"
             problem = f"found {many(micro, 'row')} of {phase.length:,} tokens at a time, {takes}"
             raise RecipeError("layout.micro", problem, _there(available, here=here))
 
@@ -89,8 +114,4 @@ def _copies(recipe: Training) -> int:
 
 
 def _there(available: int, *, here: bool) -> str:
-    return (
-        f"less than the {size(available)} there are here"
-        if here
-        else f"less than {size(available)}, which no machine has"
-    )
+    return f"less than the {size(available)} of this machine" if here else f"at most {size(available)}"

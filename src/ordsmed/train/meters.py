@@ -21,9 +21,9 @@ from ordsmed.base.say import say
 
 
 class Meters:
-    """Collects steps, copies their losses from the device together, and writes them; raises `Trouble` if not finite.
+    """Collects the measurements of steps and writes them. Losses stay on the device until they are written.
 
-    Losses are summed over ranks when they are written, unless they already are (`summed`). Only the first rank writes.
+    They are then summed over ranks, unless they already are (`summed`). Only the first rank writes.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Meters:
                 line["seconds"] = round(line["seconds"], 4)
                 lines.append({k: v for k, v in line.items() if k not in ("flops", "ahead")})
             self._write("".join(json.dumps(line) + "\n" for line in lines))
-            self._sum_up()
+            self._summarize()
             self.tell(lines)
         if final:
             self._write("", final=True)
@@ -80,11 +80,11 @@ class Meters:
         local = torch.stack([torch.stack([line[term].double() for term in terms]) for line in self.waiting])
         losses = local if self.summed else self.ranks.total(local)
         norms = torch.stack([line["norm"] for line in self.waiting]).tolist()
-        late = (time.perf_counter() - began) / len(self.waiting)  # a GPU runs asynchronously until its results are read
+        wait = (time.perf_counter() - began) / len(self.waiting)  # a GPU runs asynchronously until its results are read
         for line, values, norm in zip(self.waiting, losses.tolist(), norms, strict=True):
-            line.update(zip(terms, values, strict=True), norm=norm, seconds=line["seconds"] + late)
+            line.update(zip(terms, values, strict=True), norm=norm, seconds=line["seconds"] + wait)
 
-    def _sum_up(self) -> None:
+    def _summarize(self) -> None:
         seconds = sum(line["seconds"] for line in self.waiting) or 1e-9
         tokens = sum(line["tokens"] for line in self.waiting)
         self.last = {
@@ -102,21 +102,21 @@ class Meters:
         self.unwritten += text
         if not self.unwritten:
             return
-        stood = self.path.stat().st_size if self.path.exists() else 0
+        size_before = self.path.stat().st_size if self.path.exists() else 0
         try:
             with files.survive_disk(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(self.unwritten)
             self.unwritten, self.full = "", False
         except RunError as error:
             with contextlib.suppress(OSError):
-                os.truncate(self.path, stood)  # remove incomplete lines
+                os.truncate(self.path, size_before)  # remove incomplete lines
             if final:
                 raise
             if not self.full:
-                say(f"{error}; the lines wait in memory")
+                say(f"{error}; metrics are kept in memory until the disk has space")
             self.full = True
 
-    def note(self, line: dict[str, Any]) -> None:
+    def write_validation(self, line: dict[str, Any]) -> None:
         self._write(json.dumps(line) + "\n")
         self.tell([line])
 

@@ -18,22 +18,22 @@ import torch
 from ordsmed.base import ranks as processes
 from ordsmed.base.launch.site import Destination
 from ordsmed.base.ranks import Ranks
+from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train import checkpoint, memory
+from ordsmed.train import checkpoint
 from ordsmed.train.callbacks import Callback
 from ordsmed.train.job import Job, TrainingData
-from ordsmed.train.mesh.attention import way
+from ordsmed.train.memory import RankMemory
+from ordsmed.train.mesh.attention import attention_lines
 from ordsmed.train.mesh.layout import Layout, arithmetic
-from ordsmed.train.mesh.precision import likely
+from ordsmed.train.mesh.precision import expected_layout
 from ordsmed.train.request import requested
 from ordsmed.train.training import Training, named
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(abc.ABC):
-    """A plan of a training; pretraining and fine-tuning derive from it."""
-
     recipe: Training  # with settings from network and data, as far as they are known
     ranks: Ranks  # one of its processes, and their mesh
     folder: Path | None = None  # the folder of the run, which may not exist
@@ -47,6 +47,7 @@ class Plan(abc.ABC):
     seconds: float = 0.0  # expected on this machine; 0: unknown
 
     recipes: ClassVar[type[Training]]
+    final_validations: ClassVar[float] = 1.0  # time needed after the last step, in validations
 
     @classmethod
     def read(
@@ -55,9 +56,10 @@ class Plan(abc.ABC):
         """Return the plan of a recipe or a run, as far as it is known without making anything."""
         request = requested(cls.recipes, name, overrides, layout, site, devices=devices, shown=True)
         with named(name, cls.recipes):
-            card = Destination.find(site).partition.card if site else None
-            ranks = dataclasses.replace(planned(request.recipe.layout, request.devices), card=card)
-            plan = cls.of(request.recipe, ranks, request.folder if request.stands else None, here=False)
+            ranks = dataclasses.replace(
+                planned(request.recipe.layout, request.devices), card=find(site).partition.card if site else None
+            )
+            plan = cls.of(request.recipe, ranks, request.folder if request.is_run else None, here=False)
             return dataclasses.replace(plan.completed(make=False, here=False), changed=request.changed)
 
     @classmethod
@@ -69,24 +71,26 @@ class Plan(abc.ABC):
     def completed(self, *, make: bool, here: bool = True) -> Self:
         """Return the plan with the facts of its data; `make`: make missing data, otherwise only report them."""
 
+    @property
+    def by_phase(self) -> tuple[Objective, ...]:
+        """The networks of each phase, without allocated weights; empty: not built."""
+        return ()
+
     def missing(self) -> list[tuple[str, str]]:
-        """Return the verb and the name of all inputs that must still be made."""
+        """Return the verb and the name of each input that must still be made."""
         return []
 
     @abc.abstractmethod
     def subject(self) -> str:
         """Return a line on the network, its initial weights and the amount of data; all data must exist."""
 
-    def weights(self) -> str:
-        return f"weights from {self.recipe.init}" if self.recipe.init else "random weights"
-
     @abc.abstractmethod
     def sizes(self) -> list[str]:
         """Return lines on the parameters and the cost of training them."""
 
     @abc.abstractmethod
-    def memory_bytes(self) -> int:
-        """Return the bytes that a rank holds for any micro-batch; 0: unknown so far."""
+    def memory(self) -> RankMemory:
+        """Return the memory of a rank without activations; 0 bytes: unknown so far."""
 
     @abc.abstractmethod
     def flops(self, index: int) -> float:
@@ -115,16 +119,8 @@ class Plan(abc.ABC):
         return self.data.row_length(index) if self.data else self.recipe.phases[index].length
 
     @abc.abstractmethod
-    def memory_lines(self) -> list[str]:
-        """Return lines on the memory of a rank."""
-
-    @abc.abstractmethod
     def build(self, *, resume_state: dict[str, Any] | None = None) -> Job:
         """Return the job; `resume_state` is the state of the checkpoint that will be restored into it, if any."""
-
-    @abc.abstractmethod
-    def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
-        """Return the recipe with fewer steps if needed to end in time, and the facts used to change the plan later."""
 
     @abc.abstractmethod
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
@@ -146,47 +142,35 @@ class Plan(abc.ABC):
     def by(self, recipe: Training) -> Self:
         return dataclasses.replace(self, recipe=recipe)
 
-    def spread(self) -> list[str]:
-        layout, ranks = self.recipe.layout, self.ranks
-        lines = [f"layout: {layout.describe(ranks.world)}"]
-        for number, phase in enumerate(self.recipe.phases, 1):
-            lines.append(arithmetic(phase, number, layout.share(phase, number, ranks.device.type, 0, ranks.data_world)))
-        return lines
-
-    @property
-    def likely_layout(self) -> Layout:
-        return likely(self.recipe.layout, self.ranks.device, self.ranks.card)
-
-    def precision(self) -> list[str]:
-        layout, device = self.recipe.layout, self.ranks.device
-        if layout.precision != "auto":
-            return []
-        if device.type == "cuda" or layout.fp8:
-            return [f"layout.precision: auto, which takes {self.likely_layout.precision}"]
-        return ["layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"]
-
-    def attention(self, *, mixed: bool = False) -> list[str]:
-        """Return a line on the attention kernels; `mixed`: some rows are causal and some bidirectional."""
-        if self.network is None:
-            return []
-        lengths = sorted({phase.length for phase in self.recipe.phases})
-        return way(self.network, self.likely_layout, self.ranks, lengths, mixed=mixed)
-
-    def fits(self, make: memory.Make, *, here: bool) -> None:
-        """Raise if the networks or batches do not fit on any machine, or on this one if `here`."""
-        memory.check(self.recipe, self.network, self.ranks, make, here=here)
-
     def lines(self) -> list[str]:
-        return [*self.notes, *self.sizes(), *self.lying()]
+        return [*self.notes, *self.sizes(), *layout_lines(self)]
 
-    def lying(self) -> list[str]:
-        return [
-            *self.spread(),
-            *self.precision(),
-            *self.attention(),
-            *self.memory_lines(),
-            *([self.changed] if self.changed else []),
-        ]
+
+def layout_lines(plan: Plan) -> list[str]:
+    """Return lines on the mesh, batches, precision, attention kernels and memory of a plan."""
+    layout, ranks, phases, networks = plan.recipe.layout, plan.ranks, plan.recipe.phases, plan.by_phase
+    expected = expected_layout(layout, ranks.device, ranks.card)
+    lines = [f"layout: {layout.describe(ranks.world)}"]
+    if networks:
+        lines += networks[0].describe(ranks.device.type, expected.precision)
+    for number, phase in enumerate(phases, 1):
+        lines.append(arithmetic(phase, number, layout.share(phase, number, ranks.device.type, 0, ranks.data_world)))
+    if layout.precision == "auto" and (ranks.device.type == "cuda" or layout.fp8):
+        lines.append(f"layout.precision: auto, which chooses {expected.precision}")
+    elif layout.precision == "auto":
+        lines.append("layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32")
+    return [*lines, *attention_kernels(plan), *plan.memory().lines, *([plan.changed] if plan.changed else [])]
+
+
+def attention_kernels(plan: Plan) -> list[str]:
+    """Return a line on the attention kernels; empty if the network is not known or has no attention."""
+    if plan.network is None:
+        return []
+    layout, ranks = plan.recipe.layout, plan.ranks
+    lengths, mixed = {phase.length for phase in plan.recipe.phases}, any(network.one_way for network in plan.by_phase)
+    return attention_lines(
+        plan.network, expected_layout(layout, ranks.device, ranks.card), ranks, sorted(lengths), mixed=mixed
+    )
 
 
 def planned(layout: Layout, devices: int = 0) -> Ranks:

@@ -31,24 +31,22 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, buffered_log, log_to, say
 from ordsmed.base.screen import command, command_lines
 from ordsmed.train import checkpoint
-from ordsmed.train.loop import asked_to_stop
+from ordsmed.train.loop import catch_stop_signals
 from ordsmed.train.plan import Plan
 from ordsmed.train.precision_trial import fastest_precision
 from ordsmed.train.training import Training
 
 LOOK = 0.1  # seconds
 RETRIES = 2  # restarts of a run whose process was killed
-UNDONE = "stopped before its end (ORDSMED_STOP_AT); the same command goes on"
+UNDONE = "stopped before its end (ORDSMED_STOP_AT); run the same command to resume"
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run among several; its recipe file is next to its folder."""
-
     name: str
     recipe: Training
     yes: bool = field(default=False, kw_only=True)
-    """although passes over the text, or the time, make no sense"""
+    """the settings that all runs share"""
 
     @property
     def folder(self) -> Path:
@@ -59,7 +57,7 @@ class PlannedRun:
         return self.folder.with_name(f"{self.name}.toml")
 
     @property
-    def said(self) -> Path:
+    def output_file(self) -> Path:
         return self.folder.with_name(f"{self.name}.said")
 
     @property
@@ -73,24 +71,24 @@ T = TypeVar("T", bound=Training)
 
 @dataclass(frozen=True, kw_only=True)
 class RunGroup(Generic[R]):
-    """Several runs of one recipe in one folder: how they start, share settings, train and end."""
+    """Several runs of one recipe in one folder."""
 
     folder: Path
     recipe: Training
     """what they share"""
     runs: tuple[R, ...]
     plan: type[Plan]
-    """which makes one of them"""
+    """the kind of plan of the runs"""
     workers: int = 0
-    """runs at a time; 0: one a GPU, on a CPU one to two cores"""
+    """runs at a time; 0: one for each GPU, on a CPU one for every two cores"""
     devices: int = 0
-    """processes of each run; 0: it is one"""
+    """processes of each run; 0: one, without a launcher"""
 
     noun: ClassVar[str]
     file: ClassVar[str] = RECIPE
-    """in which the folder keeps what they share"""
+    """name of the file in the folder with the shared settings"""
     remains: ClassVar[str]
-    """files of runs of another recipe, which are not to be lost"""
+    """pattern of files of trained runs, which must not be overwritten"""
     problem: ClassVar[str]
     wanted: ClassVar[str]
 
@@ -113,14 +111,14 @@ class RunGroup(Generic[R]):
 
     @contextlib.contextmanager
     def work(self, *, anew: bool) -> Iterator[Self | None]:
-        """Lock the folder, start the group and open its log; yield the group, or None if all is done and read-only.
+        """Lock the folder, start the group and open its log; yield None if all is done and read-only.
 
         Errors are recorded in the group's status.
         """
         run.check_free(self.folder)
         with run.locked(self.folder):
             if not anew and self.is_done_for_good():
-                say(f"{self.folder}: is done; it may only be read, and stays as it is")
+                say(f"{self.folder}: is done and read-only, so nothing is changed")
                 yield None
                 return
             with buffered_log() as before:
@@ -152,7 +150,7 @@ class RunGroup(Generic[R]):
         return not (differs or anew)
 
     def begin(self, *, anew: bool) -> Self:
-        """Write the group's folder; return the group with one precision for all runs."""
+        """Write the group's folder, and return the group with the same precision in all runs."""
         run_folder = Run(self.folder)
         before = run_folder.status
         if not self.check_folder(anew=anew) and before:
@@ -200,28 +198,32 @@ class RunGroup(Generic[R]):
         done = count - len(waiting)
         if waiting:
             logs = f"{waiting[0].folder.parent}/*/log.txt"
-            together = f"{len(places.environments)} at a time; each tells its course in {logs}"
-            say(f"{done} of {count} {self.noun}s stand; {together}")
+            together = f"{len(places.environments)} at a time; their logs are {logs}"
+            say(f"{done} of {count} {self.noun}s are done; {together}")
         failed: dict[str, str] = {}
         lost = Counter[str]()
         progress = Progress(f"{self.noun}s", count, f"{self.noun}s", done=done, every=math.inf)
-        with asked_to_stop() as stopped, progress, contextlib.closing(side_by_side(waiting, places, stopped)) as ends:
+        with (
+            catch_stop_signals() as stopped,
+            progress,
+            contextlib.closing(side_by_side(waiting, places, stopped)) as ends,
+        ):
             for member, status in ends:
                 if _was_killed(status) and lost[member.name] < RETRIES:
                     lost[member.name] += 1
-                    say(f"{member.name} was killed: it goes on (attempt {lost[member.name] + 1} of {RETRIES + 1})")
+                    say(f"{member.name} was killed and is resumed (attempt {lost[member.name] + 1} of {RETRIES + 1})")
                     waiting.append(member)
-                elif reason := why_failed(member, status) or ("" if member.done else UNDONE):
+                elif reason := failure_of(member, status) or ("" if member.done else UNDONE):
                     known = any(reason.replace(member.name, name) == before for name, before in failed.items())
                     failed[member.name] = reason
-                    say(f"{member.name} failed likewise" if known else f"{member.name} failed: {reason}")
+                    say(f"{member.name} failed for the same reason" if known else f"{member.name} failed: {reason}")
                 else:
                     progress.add(1)
                     finished(member, progress.left())
             if stopped():
                 done = sum(member.done for member in runs)
                 Run(self.folder).set(state="stopped")
-                title = f"{done} of {count} {self.noun}s are done; go on with"
+                title = f"{done} of {count} {self.noun}s are done; resume it with"
                 say("\n".join(command_lines(title, command(self.verb, self.folder))))
                 raise Stopped(done, stopped())
         return failed
@@ -233,8 +235,6 @@ def _with_precision(recipe: T, precision: str) -> T:
 
 @dataclass(frozen=True)
 class Places:
-    """The places where runs train side by side: the environment variables of each, and its number of devices."""
-
     environments: tuple[dict[str, str], ...]
     devices: int = 0
     """processes of a run, started by `--devices`; 0: it is one process"""
@@ -244,7 +244,7 @@ def check(member: PlannedRun, noun: str) -> None:
     if member.path.exists() and kind_of_folder(member.folder).made:
         before = settings.decode(type(member.recipe), settings.read(member.path), str(member.path))
         if run.essence(before) != run.essence(member.recipe):
-            problem = f"is a {noun} of other settings"
+            problem = f"is a {noun} with other settings"
             raise RecipeError(member.folder, problem, "", "name another `out=`, or add --anew")
 
 
@@ -268,7 +268,7 @@ def side_by_side(waiting: deque[R], places: Places, stopped: Callable[[], int]) 
 
 
 def places_of(device: str, jobs: int, most: int, devices: int = 0) -> Places:
-    """Return the places: as many as `jobs`, else one for each GPU or group of `devices` GPUs, or two CPU cores."""
+    """Return places for `jobs` runs; 0: one for each GPU or group of GPUs, or for every two CPU cores."""
     per_run = devices or 1
     gpus = gpus_here() if device in ("auto", "cuda") else []
     groups = [",".join(gpus[n : n + per_run]) for n in range(0, len(gpus) - per_run + 1, per_run)]
@@ -288,14 +288,14 @@ def gpus_here() -> list[str]:
 def start(
     member: PlannedRun, environment: Mapping[str, str], threads: int, devices: int = 0
 ) -> subprocess.Popen[bytes]:
-    """Start a process that trains this run. If this process is killed, the run saves a checkpoint and stops."""
+    """Start a process that trains this run; it saves and stops if this process is killed."""
     words = [sys.executable, "-m", "ordsmed", member.recipe.verb, str(member.path)]
     words += ["--yes"] if member.yes else []
     if not member.recipe.layout.threads:
         words.append(f"layout.threads={checkpoint.threads_kept(member.folder) or threads}")  # for equal bits
     if devices:
         words += ["--devices", str(devices)]
-    with member.said.open("w") as log:  # in a new session Ctrl-C reaches only this process, which forwards it
+    with member.output_file.open("w") as log:  # in a new session Ctrl-C reaches only this process, which forwards it
         return subprocess.Popen(
             words,
             env=os.environ | environment,
@@ -319,16 +319,16 @@ def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _was_killed(status: int) -> bool:
-    """Return whether a run or a process it started was killed, other than by a signal that asks to stop."""
-    return status == Lost.status or (status < 0 and -status not in STOP_SIGNALS) or status == 128 + signal.SIGKILL
+    """Return whether a run was killed, other than by a signal that asks to stop."""
+    return status == Lost.status or (status < 0 and -status not in TO_STOP) or status == 128 + signal.SIGKILL
 
 
-def why_failed(member: PlannedRun, status: int) -> str:
+def failure_of(member: PlannedRun, status: int) -> str:
     if status == 0:
-        member.said.unlink(missing_ok=True)
+        member.output_file.unlink(missing_ok=True)
         return ""
-    lines = member.said.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = member.output_file.read_text(encoding="utf-8", errors="replace").splitlines()
     if complaints := [line.removeprefix("ordsmed: ") for line in lines if line.startswith("ordsmed: ")]:
         return complaints[-1]
     ended = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
-    return f"{ended}; {member.said} tells more"
+    return f"{ended}; see {member.output_file}"

@@ -32,19 +32,19 @@ class Saving:
         token = on_rank0(job.ranks, lambda: str(time.time_ns()))
         layout = job.recipe.layout
         write = functools.partial(CheckpointWriter, background=layout.background, writers=layout.writers)
-        self.writer = write(self.folder, job.ranks, job.recipe.keep, token=token, revision=self._is_kept)
-        on_rank0(job.ranks, lambda: snapshots.clean(self.folder))
-        self.proven = on_rank0(job.ranks, lambda: bool(steps(self.folder)))  # whether a checkpoint could be written
+        self.writer = write(self.folder, job.ranks, job.recipe.keep, token=token, revision=self._is_permanent)
+        first_alone(job.ranks, lambda: snapshots.clean(self.folder))
+        self.can_write = first_alone(job.ranks, lambda: bool(steps(self.folder)))
 
     def save(self, step: int, *, final: bool = False) -> None:
         """Start writing a checkpoint once the previous one is complete; wait for the run's first and last ones."""
         self.wait()
         job = self.job
         self.writer.save(step, job.objective, job.optimizer, job.parts, job.parallel.rows, **facts(job, step))
-        if final or not self.proven:
+        if final or not self.can_write:
             self.wait(final=final)
 
-    def save_as_it_is(self, step: int) -> None:
+    def save_now(self, step: int) -> None:
         """Save a checkpoint of `step` unless there is one, and wait for it."""
         self.wait(final=True)
         if step and not on_rank0(self.job.ranks, lambda: step in steps(self.folder)):
@@ -58,36 +58,36 @@ class Saving:
         """
         began = time.monotonic()
         ranks = self.job.ranks
-        self.writer.wait_for_own()
+        self.writer.wait_for_part()
         if ranks.world > 1:  # the store waits as long as a disk takes; a collective would time out
             ranks.store.set(f"part/{self.count}/{ranks.rank}", json.dumps(self.writer.complaint))
         outcome = on_rank0(ranks, self._outcome)
         self.count += 1
         written = self.writer.thread is not None and not outcome
-        self.writer.forget()
+        self.writer.reset()
         if time.monotonic() - began > SLOW:
             say(f"waited {time.monotonic() - began:.0f} s for the disk of {self.folder}")
         if not outcome:
-            self.failures, self.proven = 0, self.proven or written
+            self.failures, self.can_write = 0, self.can_write or written
             return
         self.failures += 1
         error = RunError(*outcome)
         if final or self.failures >= TRIES:
             raise error
-        if not self.proven and not self.job.recipe.layout.unsaved:
-            remedy = f"{error.remedy}; " * bool(error.remedy) + "`layout.unsaved=true` trains on without a checkpoint"
+        if not self.can_write and not self.job.recipe.layout.unsaved:
+            remedy = f"{error.remedy}; " * bool(error.remedy) + "`layout.unsaved=true` trains without a checkpoint"
             raise RunError(error.place, f"the run's first checkpoint: {error.found}", error.wanted, remedy)
-        say(f"{error}; the run goes on, the next checkpoint is tried as usual")
+        say(f"{error}; training continues, and the next checkpoint is written as usual")
 
-    def let_write(self) -> None:
-        """Let the current checkpoint finish before anyone looks for it. With several ranks, wait for this rank only."""
+    def finish_writing(self) -> None:
+        """Let the current checkpoint finish. With several ranks, wait for this rank only."""
         if self.job.ranks.world > 1:
-            self.writer.wait_for_own()
+            self.writer.wait_for_part()
             return
         with contextlib.suppress(RunError):  # the run ends for another reason
             self.wait()
 
-    def _is_kept(self, step: int) -> bool:
+    def _is_permanent(self, step: int) -> bool:
         recipe, stand = self.job.recipe, steps(self.folder)
         best = recipe.best_of([line for line in self.job.state.validations if line["step"] in stand])
         labelled = bool(snapshots.labels(snapshots.path_of(self.folder, step)))
@@ -104,14 +104,14 @@ class Saving:
 
 
 def facts(job: Job, step: int) -> dict[str, Any]:
-    """Return the contents of a checkpoint's state.json except the step and the checksums."""
+    """Return the contents of state.json except the step and the checksums."""
     index, inner = locate(job.phases, step)
     return {
         "phase": index + 1,
         "phase_step": inner,
         "phases": len(job.phases) + job.phases_before,
         "tokenizer": job.tokenizer.fingerprint,
-        **circumstances(job),
+        **exactness_facts(job),
         "scaler": job.scaler.state(),
         "words": job.state.words,
         "reached": job.state.reached,
@@ -119,8 +119,8 @@ def facts(job: Job, step: int) -> dict[str, Any]:
     }
 
 
-def circumstances(job: Job) -> dict[str, Any]:
-    """Return the facts that must be equal for a resumed run to continue with exactly the same bits."""
+def exactness_facts(job: Job) -> dict[str, Any]:
+    """Return the facts that must not change if a resumed run is to produce exactly the same bits."""
     layout, device = job.recipe.layout, job.ranks.device
     kernels = [kernel for kernel in switch.KERNELS if switch.runs(kernel, device)]
     return {

@@ -10,17 +10,14 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError
 
 
-def found_in(folder: Path) -> dict[str, Any]:
+def read_scores(folder: Path) -> dict[str, Any]:
     """Return scores.json of a run; `guessing` holds the scores of a baseline that knows only frequencies."""
     facts = files.read_table(folder / "scores.json")
     if not isinstance(facts.get("guessing", {}), dict):
         problem = f"`guessing` is {facts['guessing']!r}, no table of scores"
-        raise DataError(
-            folder / "scores.json", problem, "", "the file is damaged; `ordsmed evaluate` computes them again"
-        )
+        raise DataError(folder / "scores.json", problem, "", "the file is damaged; `ordsmed evaluate` writes it again")
     return facts
 
 
 def numbers(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numeric scores of a fine-tuning, without the validation loss."""
     return {name: value for name, value in facts.items() if isinstance(value, float) and name != "validation"}

@@ -16,8 +16,6 @@ from ordsmed.train.job import Job
 
 
 class Board(Protocol):
-    """The methods of TensorBoard's writer that are used."""
-
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
         """Write a number for a step."""
 
@@ -32,7 +30,7 @@ class TensorBoard(Callback):
 
     def begin(self, job: Job, folder: Path, start: int) -> None:
         self.board = open_board(folder, start)
-        self.hook, threading.excepthook = threading.excepthook, self._hear
+        self.hook, threading.excepthook = threading.excepthook, self._on_thread_error
 
     def metrics(self, lines: Sequence[Mapping[str, Any]]) -> None:
         with self._may_fail():
@@ -66,7 +64,7 @@ class TensorBoard(Callback):
             self.board = None
             say(f"no more TensorBoard events: {error.strerror or error}; metrics.jsonl has every number")
 
-    def _hear(self, fault: threading.ExceptHookArgs) -> None:
+    def _on_thread_error(self, fault: threading.ExceptHookArgs) -> None:
         """Ignore disk errors in TensorBoard's writing thread: the next call raises them again."""
         if not (type(fault.thread).__module__.startswith("tensorboard") and issubclass(fault.exc_type, OSError)):
             self.hook(fault)

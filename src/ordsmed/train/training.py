@@ -22,7 +22,7 @@ from ordsmed.train.guard import Guard
 from ordsmed.train.mesh.layout import Layout
 
 MAY_CHANGE = ("layout.", "trouble.", "callbacks=", "max_unknown=")  # settings that a resumed run may change
-UNGRIDDED = ("seed", "seeds", "grid", "jobs", "out")
+NOT_IN_GRID = ("seed", "seeds", "grid", "jobs", "out")
 ALONE: dict[str, Any] = {"seeds": (), "grid": {}, "jobs": 0}  # settings of a single trial
 
 
@@ -39,7 +39,7 @@ def check_axes(seeds: Sequence[int], grid: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"seeds: found {as_toml(seeds)}; wanted different ones")
     by_path = dict(_by_path(grid))
     for path, values in by_path.items():
-        if path in UNGRIDDED:
+        if path in NOT_IN_GRID:
             raise ValueError(f"grid: found {path}; wanted other settings (`seeds` makes a trial with each)")
         if not isinstance(values, list | tuple) or not values:
             raise ValueError(f"grid.{path}: found {as_toml(values)}; wanted a list of one or more values")
@@ -72,41 +72,45 @@ class Training:
     model: Annotated[Any, Menu("models")] = None
     """the network; may be left out with `init`"""
     optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
-    """how weights are updated; left out: adamw"""
+    """the optimizer; left out: adamw"""
     init: str | None = None
-    """start from these weights: a run, an import or a Hugging Face folder (pretraining: a run's moments go on too);
-    elsewhere model_name_or_path, init_checkpoint"""
+    """start from these weights: a run, an import or a Hugging Face folder (pretraining from a run also keeps its
+    optimizer's moments); elsewhere model_name_or_path, init_checkpoint"""
     seed: int = 0
-    """of weights, order, masks and dropout"""
+    """random seed of initial weights, data order, masks and dropout"""
     clip: float = 1.0
-    """the gradient's longest norm; 0: any; elsewhere max_grad_norm, gradient_clip_val"""
+    """largest gradient norm; larger gradients are scaled down to it; 0: no clipping; elsewhere max_grad_norm,
+    gradient_clip_val"""
     group: tuple[Rule, ...] = ()
-    """weights that learn at a rate of their own, or decay otherwise than usual"""
+    """groups of weights with their own learning rate or weight decay"""
     layer_decay: float = 1.0
-    """each layer learns at this share of the rate of the one above it; 1: all alike"""
+    """learning rate of a layer as a share of that of the layer above it; 1: the same for all layers"""
     decay_schedule: Literal["constant", "rate"] | Ramp = "constant"
-    """weight decay over the run, as a factor of the optimizer's: constant; rate: the rate's share of its peak, by which
-    it falls once more than the rate itself makes it; { start = 1.0, end = 0.1 }: in a line over the run"""
+    """factor of the optimizer's weight decay during the run: constant (1); rate: the learning rate divided by its peak;
+    { start = 1.0, end = 0.1 }: linear over the run"""
     average: float | Tail = 0.0
-    """keep a mean of the weights: a running one that forgets at this rate (0.999: over about a thousand steps), or
-    { last = 0.2, every = 50 }: one of the last fifth of the steps, every 50; it is validated too; 0: none"""
+    """keep an average of the weights, which is validated too: an exponential moving average with this decay (0.999:
+    over about a thousand steps), or { last = 0.2, every = 50 }: the mean of every 50th step of the last fifth of the
+    run; 0: none"""
     trouble: Guard = field(default_factory=Guard)
-    """what is done about a loss that is no number, or jumps"""
+    """what to do if the loss is NaN or Inf, or jumps"""
     keep: int = 3
-    """checkpoints kept; elsewhere save_total_limit"""
+    """number of checkpoints to keep; elsewhere save_total_limit"""
     log: int = 10
-    """steps between lines on the screen; elsewhere logging_steps, log_interval"""
+    """steps between printed lines; elsewhere logging_steps, log_interval"""
     max_unknown: float = MOST
-    """share of the texts' tokens that may be unknown to the tokenizer; more is refused before it starts"""
+    """largest share of the texts' tokens that may be unknown to the tokenizer; texts with more are refused before
+    training"""
     callbacks: tuple[str, ...] = ()
-    """what else is done after a step, by modules of your own: ["my_lab.histogram"]; may change when a run is resumed"""
+    """your own Python modules with actions that run after a step: ["my_lab.histogram"]; may change when a run is
+    resumed"""
     layout: Layout = field(default_factory=Layout)
-    """what belongs to the machine"""
+    """how this machine runs the training; results depend on it only by rounding"""
     out: str | None = None
-    """the run's folder; left out: work/<the verb>/<name of the recipe>; elsewhere output_dir"""
+    """the run's folder; left out: work/<verb>/<name of the recipe>; elsewhere output_dir"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("decay_schedule",)
-    judges_average: ClassVar[bool] = False  # whether the averaged weights are validated during training
+    validates_average: ClassVar[bool] = False  # whether the averaged weights are validated during training
     verb: ClassVar[str]
     HOW: ClassVar[tuple[str, ...]] = ("callbacks", "max_unknown")
 
@@ -148,11 +152,11 @@ class Training:
         return dataclasses.replace(self, **ALONE)
 
     def compared_by(self, facts: Mapping[str, Any]) -> dict[str, float]:
-        """Return the numbers among a finished run's facts by which trials are compared."""
+        """Return the scores among a run's facts by which trials are compared."""
         raise NotImplementedError
 
     def stamp(self) -> list[Any]:
-        """Return everything outside the recipe that the result depends on, such as data."""
+        """Return what the result depends on in addition to the recipe, such as digests of data."""
         raise NotImplementedError
 
     def learned(self) -> dict[str, Any]:
@@ -195,7 +199,7 @@ class Training:
         raise NotImplementedError
 
     def is_revision(self, step: int) -> bool:
-        """Return whether the weights of this step are kept permanently."""
+        """Return whether weights of this step are kept permanently."""
         raise NotImplementedError
 
     @property

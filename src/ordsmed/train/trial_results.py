@@ -18,20 +18,20 @@ from ordsmed.train.grid import Trial
 SHOWN = 6  # most scores shown in a table
 
 
-def compared(
+def compare(
     score: str, trials: Sequence[Trial], failed: Mapping[str, str], *, lower_is_better: bool = False
 ) -> dict[str, Any]:
     """Return the content of trials.json: every trial, and the mean and deviation of every setting."""
     done = [trial for trial in trials if trial.done]
     rows: list[dict[str, Any]] = []
-    for setting in _different(trial.setting for trial in trials):
+    for setting in _distinct(trial.setting for trial in trials):
         done_alike = [trial for trial in done if trial.setting == setting]
         rows.append(
             {
                 "setting": setting,
                 "seeds": [trial.recipe.seed for trial in done_alike],
                 "scores": _over_seeds([trial.scores for trial in done_alike], lower_is_better),
-                "guessing": _over_seeds([_guessed(trial) for trial in done_alike], lower_is_better),
+                "guessing": _over_seeds([_baseline_scores(trial) for trial in done_alike], lower_is_better),
             }
         )
     means = [_rank(row["scores"].get(score, {}).get("mean"), lower_is_better) for row in rows]
@@ -39,7 +39,7 @@ def compared(
         row["best"] = len(rows) > 1 and mean == max(means) > -math.inf
     listed = [
         {"trial": trial.name, "setting": trial.setting, "seed": trial.recipe.seed}
-        | ({"failed": failed[trial.name]} if trial.name in failed else _left_by(trial))
+        | ({"failed": failed[trial.name]} if trial.name in failed else _results_of(trial))
         for trial in trials
     ]
     best = best_of(done, score, lower_is_better=lower_is_better).name if done else None
@@ -56,15 +56,15 @@ def _rank(value: float | None, lower_is_better: bool) -> float:
     return -math.inf if value is None or math.isnan(value) else -value if lower_is_better else value
 
 
-def _guessed(trial: Trial) -> dict[str, float]:
+def _baseline_scores(trial: Trial) -> dict[str, float]:
     return trial.recipe.compared_by(trial.facts.get("guessing", {}))
 
 
-def _left_by(trial: Trial) -> dict[str, Any]:
+def _results_of(trial: Trial) -> dict[str, Any]:
     return {"step": trial.facts["step"], "seconds": trial.seconds, "scores": trial.scores}
 
 
-def _different(settings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _distinct(settings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     distinct: list[dict[str, Any]] = []
     for setting in settings:
         if setting not in distinct:
@@ -94,7 +94,7 @@ def table(title: str, result: Mapping[str, Any]) -> list[str]:
         else ("the dev files", "`weights/`, `predictions/` and `recipe.toml`")
     )
     best = result["best"]
-    trials = [_of_trial(trial, score, digits, best=trial["trial"] == best) for trial in result["trials"]]
+    trials = [_trial_row(trial, score, digits, best=trial["trial"] == best) for trial in result["trials"]]
     lines = [
         f"# {title}: {many(len(result['trials']), 'trial')}",
         "",
@@ -102,7 +102,7 @@ def table(title: str, result: Mapping[str, Any]) -> list[str]:
         "",
         *markdown(
             ["setting", "seeds", score, "best", "guessing", *names[1:]],
-            [_of_setting(row, names, digits) for row in result["settings"]],
+            [_setting_row(row, names, digits) for row in result["settings"]],
             padded=True,
         ),
         "",
@@ -118,7 +118,7 @@ def digits_of(result: Mapping[str, Any]) -> int:
     return 4 if "lower_is_better" in result else 2
 
 
-def _of_setting(row: Mapping[str, Any], names: Sequence[str], digits: int) -> list[str]:
+def _setting_row(row: Mapping[str, Any], names: Sequence[str], digits: int) -> list[str]:
     first, *cells = [spread(row["scores"].get(name), digits) for name in names]
     record, guessed = (row[which].get(names[0], {}) for which in ("scores", "guessing"))
     mark = "**" if row["best"] else ""
@@ -127,7 +127,7 @@ def _of_setting(row: Mapping[str, Any], names: Sequence[str], digits: int) -> li
     return [title, str(len(row["seeds"])), f"{mark}{first}{mark}", *more, *cells]
 
 
-def _of_trial(trial: Mapping[str, Any], score: str, digits: int, *, best: bool) -> list[str]:
+def _trial_row(trial: Mapping[str, Any], score: str, digits: int, *, best: bool) -> list[str]:
     if "failed" in trial:
         return [trial["trial"], "failed", "", "", ""]
     value = f"{trial['scores'][score]:.{digits}f}" if score in trial["scores"] else ""
@@ -139,11 +139,11 @@ def summary(folder: Path) -> list[str]:
     rows = result["settings"]
     wide = max(len(setting_of(row["setting"])) for row in rows)
     lines = [f"{folder}: {many(len(result['trials']), 'trial', 'is', 'are')} done; {folder}/trials.md compares them"]
-    lines += [f"  {setting_of(row['setting']):{wide}}  {_of_record(result, row)}" for row in rows]
-    return [*lines, f"the folder stands for the best trial, {result['best']}"]
+    lines += [f"  {setting_of(row['setting']):{wide}}  {_record_text(result, row)}" for row in rows]
+    return [*lines, f"the folder has the results of the best trial, {result['best']}"]
 
 
-def _of_record(result: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+def _record_text(result: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     count, score = len(row["seeds"]), result["score"]
     scored = f"{score} {spread(row['scores'][score], digits_of(result))}" if row["scores"] else "not scored"
     return f"{scored} ({count} seed{'s' if count > 1 else ''}){'  <- best' if row['best'] else ''}"

@@ -18,12 +18,13 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.folder import RECIPE, TRIALS, WEIGHTS, FolderKind, kind_of_folder
-from ordsmed.base.ranks import process_info
+from ordsmed.base.launch.site import absolute
+from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import log_to, many, say
 from ordsmed.train import callbacks as hooks
@@ -31,20 +32,17 @@ from ordsmed.train import run_group, session
 from ordsmed.train.callbacks import Callback
 from ordsmed.train.grid import Trial, plan
 from ordsmed.train.plan import Plan
-from ordsmed.train.request import Request, folder_of, read
+from ordsmed.train.request import Request, SessionOptions, folder_of, read
 from ordsmed.train.run_group import RunGroup
-from ordsmed.train.session import SessionOptions
 from ordsmed.train.training import ALONE, Training
-from ordsmed.train.trial_results import best_of, compared, table
+from ordsmed.train.trial_results import best_of, compare, table
 
-NAMED = 3  # trials named in a printed line
+SHOWN = 3  # trials named in a printed line
 WHOLE = (0, 1)  # all trials
-LEFT = ("weights", "predictions")  # folders of the best trial that are copied
+COPIED = ("weights", "predictions")  # folders of the best trial that are copied
 
 
 class Trials(RunGroup[Trial]):
-    """The trials of one recipe; subclasses define the score that compares them."""
-
     noun = "trial"
     file = TRIALS
     remains = f"**/{WEIGHTS}"
@@ -71,16 +69,13 @@ class Trials(RunGroup[Trial]):
         devices: int = 0,
         yes: bool = False,
     ) -> Self | None:
-        """Return the trials that the arguments mean, or None if they mean a single run.
-
-        The options are those of session.run_session; `devices` is the number of processes that will be started.
-        """
+        """Return the trials that the arguments describe, or None for a single run."""
         kind = kind_of_folder(name)
-        stand = kind is FolderKind.TRIALS
-        if kind.made and not stand:
+        is_group = kind is FolderKind.TRIALS
+        if kind.made and not is_group:
             return None
         mesh = "" if layout == "auto" else layout
-        recipe = read(cls.plans.recipes, name, overrides, site=site, layout=mesh, file=TRIALS if stand else RECIPE)
+        recipe = read(cls.plans.recipes, name, overrides, site=site, layout=mesh, file=TRIALS if is_group else RECIPE)
         folder = folder_of(recipe, name)
         if not recipe.several:
             if kind_of_folder(folder) is FolderKind.TRIALS and not anew:
@@ -88,7 +83,7 @@ class Trials(RunGroup[Trial]):
             return None
         if (processes := max(process_info(os.environ).world, devices)) > 1:
             problem = f"found {many(processes, 'process')}, with several trials"
-            raise RecipeError("--devices", problem, "one: each trial has one device", "`jobs` are trials at a time")
+            raise RecipeError("--devices", problem, "one: each trial has one device", "`jobs` trains several at a time")
         if deadline:
             raise RecipeError("--deadline", "found with several trials", "", "set `steps` or `epochs`")
         if layout == "auto":
@@ -121,7 +116,7 @@ class Trials(RunGroup[Trial]):
         with self.work(anew=anew) as group:
             if group:
                 failed = group.make(group.note)
-                result = compared(group.score, group.runs, failed, lower_is_better=group.lower_is_better)
+                result = compare(group.score, group.runs, failed, lower_is_better=group.lower_is_better)
                 files.write_json(group.folder / "trials.json", result)
                 lines = table(group.folder.name, result)
                 files.write_text(group.folder / "trials.md", "\n".join(lines) + "\n")
@@ -149,19 +144,19 @@ class Trials(RunGroup[Trial]):
         """Return the plan of the first trial. Trials that are equal by `alike` share a plan."""
         plans: dict[str, Plan] = {}
         for trial in trials:
-            key = self.alike(trial.recipe)
+            key = self.plan_key(trial.recipe)
             if key in plans:
-                self.check_alike(plans[key], trial.recipe)
+                self.check_plan(plans[key], trial.recipe)
             else:
                 request = Request(trial.recipe, trial.folder, (str(trial.path),), anew=anew, yes=trial.yes)
                 plans[key] = session.dry_run(self.plans, request)
         return next(iter(plans.values()))
 
-    def alike(self, recipe: Training) -> str:
-        """Return a key; trials with equal keys can share one plan."""
+    def plan_key(self, recipe: Training) -> str:
+        """Return a key; trials with equal keys share one plan."""
         return repr(replace(recipe, seed=0, out=None))
 
-    def check_alike(self, plan: Plan, recipe: Training) -> None:
+    def check_plan(self, plan: Plan, recipe: Training) -> None:
         """Raise the errors of a recipe that shares `plan`."""
 
     def _perform_part(self, callbacks: Sequence[Callback], part: tuple[int, int]) -> Path:
@@ -178,13 +173,13 @@ class Trials(RunGroup[Trial]):
         left = sum(not trial.done for trial in group.runs)
         if not left:
             return self.perform(callbacks)
-        say(f"{len(mine)} of {many(len(group.runs), 'trial')} are done here; {left} are left to other parts")
+        say(f"{len(mine)} of {many(len(group.runs), 'trial')} are done in this part; {left} are left in other parts")
         return self.folder
 
     def refuse_failed(self, failed: Mapping[str, str], trials: Sequence[Trial]) -> None:
         if failed:
             problem = f"{len(failed)} of {many(len(trials), 'trial')} failed: {', '.join(failed)}"
-            raise RunError(self.folder, problem, "", "the same command makes those again")
+            raise RunError(self.folder, problem, "", "run the same command again to repeat them")
 
     def note(self, trial: Trial, left: str) -> None:
         score, done = self.score, [trial for trial in self.runs if trial.done]
@@ -193,58 +188,85 @@ class Trials(RunGroup[Trial]):
             if finished is not best:
                 shutil.rmtree(finished.folder / "checkpoints", ignore_errors=True)
         progress = f"{len(done)} of {len(self.runs)} done" + (f", {left} left" if len(done) < len(self.runs) else "")
-        say(f"{trial.name}: {self._scored(trial)}; {progress}; best: {self._scored(best)}, {best.name}")
+        say(f"{trial.name}: {self._score_text(trial)}; {progress}; best: {self._score_text(best)}, {best.name}")
 
-    def _scored(self, trial: Trial) -> str:
+    def _score_text(self, trial: Trial) -> str:
         if self.score not in trial.scores:
             return "not scored"
         return f"{self.score} {trial.scores[self.score]:.{4 if self.lower_is_better else 2}f}"
 
 
-T = TypeVar("T", bound=Trials)
+def train(
+    kind: type[Trials], name: str, overrides: Sequence[str], part: str | None, **options: Unpack[SessionOptions]
+) -> Path:
+    """Start or resume the run or the trials that a recipe describes, and return their folder."""
+    _check_options(part, options)
+    with run.at_home(name) as location:
+        group = kind.asked(location, overrides, **_without_callbacks(options))
+        share = _part_of(group, part)
+        if group:
+            return group.perform(options.get("callbacks", ()), anew=bool(options.get("anew")), part=share)
+        if has_only_weights(location, **options):
+            return Path(location)
+        return session.run_session(kind.plans, location, overrides, **options)
 
 
-def check_part(part: str | None, **options: Unpack[SessionOptions]) -> None:
-    """Raise a `RecipeError` if `--part` comes with `--anew`, before anything is deleted."""
-    if part and options.get("anew"):
-        raise RecipeError("--anew", "beside --part", "one of them", "`--anew` alone begins again")
-
-
-def meant(
-    kind: type[T],
+def rehearse(
+    kind: type[Trials],
     name: str,
     overrides: Sequence[str],
     part: str | None,
-    devices: int = 0,
+    devices: int,
     **options: Unpack[SessionOptions],
-) -> tuple[T | None, tuple[int, int]]:
-    """Return the trials that the arguments mean, or None for a single run; and the part of them to train."""
-    flags = {key: value for key, value in options.items() if key != "callbacks"}
-    group = kind.asked(name, overrides, devices=devices, **flags)  # type: ignore[arg-type]
+) -> tuple[Training, list[str]]:
+    """Return the recipe that `train` would use and its plan as lines; raise its errors, and make nothing."""
+    _check_options(part, options)
+    with run.nothing_made(), run.at_home(name) as location:
+        group = kind.asked(location, overrides, devices=devices, **_without_callbacks(options))
+        _part_of(group, part)
+        if group:
+            return group.recipe, group.rehearse(anew=bool(options.get("anew")))
+        if has_only_weights(location, **options):
+            return run.read_recipe(kind.plans.recipes, Path(location)), []
+        plan = session.rehearse(kind.plans, location, overrides, devices=devices, **options)
+        return plan.recipe, plan.lines()
+
+
+def _check_options(part: str | None, options: SessionOptions) -> None:
+    if part and options.get("anew"):
+        raise RecipeError("--anew", "found with --part", "only one of them", "run `--anew` alone first")
+    options["site"] = absolute(options.get("site", ""))
+
+
+def _part_of(group: Trials | None, part: str | None) -> tuple[int, int]:
     if part and not group:
         raise RecipeError("--part", f"found {part}, of one run", "a recipe with `seeds` or a `grid`")
-    return group, run.parse_part(part) if part else WHOLE
+    return run.part(part) if part else WHOLE
 
 
-def put_away(name: str, **options: Unpack[SessionOptions]) -> bool:
-    """Return whether the folder is a finished trial without checkpoints, of which only weights are left."""
+def _without_callbacks(options: SessionOptions) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key != "callbacks"}
+
+
+def has_only_weights(name: str, **options: Unpack[SessionOptions]) -> bool:
+    """Return whether the folder is a finished trial whose checkpoints were deleted."""
     folder = Path(name)
     kinds = (FolderKind.PRETRAINING, FolderKind.FINETUNING)
     done = kind_of_folder(folder) in kinds and Run(folder).status.get("state") == "done"
     away = done and not options.get("anew") and not (folder / "checkpoints").exists()
     if away:
-        say(f"{name}: all is done; its weights stand")
+        say(f"{name}: is done; its weights are kept")
     return away
 
 
 def describe(trials: Sequence[Trial]) -> list[str]:
     titles = [trial.name for trial in trials]
-    more = f" ... and {len(titles) - NAMED} others" if len(titles) > NAMED else ""
-    return [f"trials: {len(titles)}, each a run on a device of its own: {' '.join(titles[:NAMED])}{more}"]
+    more = f" ... and {len(titles) - SHOWN} others" if len(titles) > SHOWN else ""
+    return [f"trials: {len(titles)}, each trained on one device: {' '.join(titles[:SHOWN])}{more}"]
 
 
 def _fill_from_best(folder: Path, best: Trial) -> dict[str, Any]:
-    for name in LEFT:
+    for name in COPIED:
         if (best.folder / name).is_dir():
             with files.making(folder / name) as new:
                 shutil.copytree(best.folder / name, new, copy_function=_link, dirs_exist_ok=True)

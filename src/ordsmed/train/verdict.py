@@ -40,9 +40,10 @@ class Verdict:
 def verdict(
     validations: Mapping[int, float], training: Sequence[tuple[float, float]], *, kept: int = 0, comparable: bool = True
 ) -> Verdict | None:
-    """Return the verdict on the validation losses of the last phase by step, and its training losses with steps.
+    """Return the verdict on a run's last phase; None if nothing was validated.
 
-    `kept` is the step whose weights the run leaves, 0 if it is not done. Return None if nothing was validated.
+    `validations` maps steps to losses; `training` lists steps with losses. `kept` is the step whose weights are used, 0
+    if the run is not done.
     """
     if not validations:
         return None
@@ -87,10 +88,10 @@ def _reason(kind: str, validations: Mapping[int, float], best: int, last: int, k
     used = f"; the weights of step {best:,} are used and exported"
     if kind in ("still falling", "converged"):
         small = f"fell by less than {SMALL:.1%} in the last fifth of the steps"
-        course = "more steps would lower it" if kind == "still falling" else small
+        course = "more steps would lower it further" if kind == "still falling" else small
         least = "" if best == last else f"; the lowest is {lowest}"
         return f"the validation loss is {end}, and {course}{least}{used if kept == best != last else ''}"
     both = "training and validation losses rose" if kind == "diverged" else "the validation loss rose"
     weights = {0: "", best: used}
-    left = f"; the weights of step {kept:,} are used, those of step {best:,} are not kept (`keep_best = true`)"
+    left = f"; the weights of step {kept:,} are used, those of step {best:,} were not kept (`keep_best = true`)"
     return f"{both}, from {lowest} to {end}{weights.get(kept, left)}"

@@ -24,9 +24,9 @@ from ordsmed.base.ranks import NO_ANSWER, RESUME_REMEDY, Ranks, end_unless_answe
 
 BEAT = 1.0
 ANSWER = 10.0  # seconds that the first rank has to answer
-LONG = 60.0  # seconds that a rank may be silent while others wait for it
-ORDER = ("starting", "making rows", "learning", "summing gradients", "judging", "saving")
-PATIENT = ("starting", "saving")  # stages without a limit: data are made, disks are slow
+MAX_SILENCE = 60.0  # seconds that a rank may be silent while others wait for it
+STAGES = ("starting", "making rows", "learning", "summing gradients", "judging", "saving")
+UNLIMITED = ("starting", "saving")  # stages without a limit: data are made, disks are slow
 
 
 class Watch:
@@ -37,8 +37,8 @@ class Watch:
         ranks: Ranks,
         patience: float,
         *,
-        stages: Sequence[str] = ORDER,
-        remedy: str = RESUME_REMEDY,
+        stages: Sequence[str] = STAGES,
+        remedy: str = GO_ON,
         ending: Callable[[OrdsmedError], None] | None = None,
     ) -> None:
         """`stages`: the stages of a step in order; `ending`: called before this process ends."""
@@ -48,10 +48,10 @@ class Watch:
         self.machine = os.environ.get("SLURMD_NODENAME") or socket.gethostname()  # the name in a job's script
         self.store: torch.distributed.Store | None = None
         if ranks.store is not None:
-            with end_unless_answered(LONG, ranks):
+            with answered_within(MAX_SILENCE, ranks):
                 self.store = second_connection(ranks.store)
         self.over = threading.Event()
-        self.mouth = threading.Lock()  # held by the thread that ends this rank and prints the reason
+        self.report_lock = threading.Lock()  # held by the thread that ends this rank and prints the reason
         self.thread: threading.Thread | None = None
 
     def __enter__(self) -> Watch:
@@ -68,8 +68,8 @@ class Watch:
     def at(self, step: int, stage: str) -> None:
         self.step, self.stage, self.since = step, stage, time.monotonic()
 
-    def farewell(self, error: OrdsmedError) -> None:
-        """Report the error by which this rank ends. Mark it as an echo if the first rank reports the same error."""
+    def report_end(self, error: OrdsmedError) -> None:
+        """Tell other ranks the error by which this rank ends; mark it as an echo if the first rank has the same."""
         if self.store is None or error.echo:
             return
         with contextlib.suppress(RuntimeError):
@@ -83,9 +83,9 @@ class Watch:
                     return
 
     def explain(self, error: RuntimeError) -> OrdsmedError | None:
-        """Return the reason of a failed collective: which rank is gone, with its last report.
+        """Return the error that explains a failed collective: which rank is gone, with its last report.
 
-        Return None if the error did not come from the connection between ranks; an out-of-memory error is converted.
+        Return None if the error is not about communication; an out-of-memory error is converted.
         """
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         if not (
@@ -93,13 +93,13 @@ class Watch:
         ):
             short = is_out_of_memory(error)
             complaint = RunError(f"rank {self.ranks.rank}", reason, "", _MEMORY if short else "")
-            self.farewell(complaint)
+            self.report_end(complaint)
             return complaint if short else None
-        if not self.mouth.acquire(blocking=False):
+        if not self.report_lock.acquire(blocking=False):
             time.sleep(60)  # the watch thread ends this process
         try:
-            lost, beats = self._silent()
-            return self._named(lost or self._slowest(beats), beats)
+            lost, beats = self._silent_ranks()
+            return self._error_about(lost or self._slowest_ranks(beats), beats)
         except TimeoutError:
             self._end(NO_ANSWER, told=False)
             raise
@@ -109,45 +109,45 @@ class Watch:
     def _beat(self) -> None:
         while not self.over.wait(BEAT if self.count else 0):
             try:
-                self._tell()
+                self._send_beat()
                 if time.monotonic() - self.since > self.patience:
-                    self._accuse()
+                    self._end_if_hanging()
             except TimeoutError:
                 self._end(NO_ANSWER)
             except RuntimeError:  # without the first rank's store, wait for the main thread's own error
                 if time.monotonic() - self.since > self.patience + 10 * BEAT:
                     self._end(Lost("rank 0", "is gone, with all connections", "", self.remedy))
 
-    def _tell(self) -> None:
+    def _send_beat(self) -> None:
         self.count += 1
         news = [self.count, self.step, self.stage, self.machine, os.getpid()]
         assert self.store is not None
         self.store.set(f"beat/{self.ranks.rank}", json.dumps(news))
 
-    def _accuse(self) -> None:
-        """End this process with an error that names the slowest rank, unless that rank is in a slow stage."""
-        lost, beats = self._silent(max(min(self.patience, LONG), 2.5 * BEAT))
-        slow = lost or self._slowest(beats)
-        if not lost and all(beats[rank][2] in PATIENT for rank in slow):
+    def _end_if_hanging(self) -> None:
+        """End this process with an error that names the slowest rank, unless its stage has no time limit."""
+        lost, beats = self._silent_ranks(max(min(self.patience, MAX_SILENCE), 2.5 * BEAT))
+        slow = lost or self._slowest_ranks(beats)
+        if not lost and all(beats[rank][2] in UNLIMITED for rank in slow):
             self.since = time.monotonic()  # a slow disk does not mean that the rank hangs
             return
         if not self.over.is_set():
-            self._end(self._named(slow, beats))
+            self._end(self._error_about(slow, beats))
 
     def _end(self, error: OrdsmedError, *, told: bool = True) -> None:
-        if told and not self.mouth.acquire(blocking=False):
+        if told and not self.report_lock.acquire(blocking=False):
             return
         print(f"ordsmed: rank {self.ranks.rank}: {error}", file=sys.stderr, flush=True)
         if self.ending:
             self.ending(error)
         os._exit(error.status)  # the main thread waits in a collective that nothing else ends
 
-    def _silent(self, seconds: float = 2.5 * BEAT) -> tuple[list[int], dict[int, list[Any]]]:
+    def _silent_ranks(self, seconds: float = 2.5 * BEAT) -> tuple[list[int], dict[int, list[Any]]]:
         """Return the ranks that do not report any more, and the last reports of all ranks."""
         before, until = self._beats(), time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(BEAT, left))
-            self._tell()  # keep reporting meanwhile
+            self._send_beat()  # keep reporting meanwhile
         now = self._beats()
         ranks = [rank for rank in range(self.ranks.world) if rank != self.ranks.rank]
         return [r for r in ranks if r not in now or now[r][0] == before.get(r, [-1])[0]], now
@@ -181,11 +181,11 @@ class Watch:
         assert store is not None
         return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
 
-    def _slowest(self, beats: dict[int, list[Any]]) -> list[int]:
+    def _slowest_ranks(self, beats: dict[int, list[Any]]) -> list[int]:
         far = {rank: (beat[1], self.stages.index(beat[2])) for rank, beat in beats.items()}
         return [rank for rank, location in far.items() if location == min(far.values())] if far else []
 
-    def _named(self, ranks: list[int], beats: dict[int, list[Any]]) -> OrdsmedError:
+    def _error_about(self, ranks: list[int], beats: dict[int, list[Any]]) -> OrdsmedError:
         names, store = [], self.store
         kind: type[RunError] = Lost
         assert store is not None

@@ -25,7 +25,7 @@ from ordsmed.train.mesh.precision import autocast
 Views = dict[str, Tensor]
 
 
-def look_ahead(job: Job, batches: Sequence[Batch], begin: Callable[[int], None]) -> None:
+def compare_examples(job: Job, batches: Sequence[Batch], begin: Callable[[int], None]) -> None:
     """Let the objective compare all examples of the step; `begin` seeds the dropout of a micro-batch.
 
     A step of one micro-batch in one process already has all examples, and needs no second forward pass.
@@ -40,12 +40,12 @@ def look_ahead(job: Job, batches: Sequence[Batch], begin: Callable[[int], None])
             with autocast(job.recipe.layout, ranks.device):
                 views.append(objective.view(batch.to(ranks.device)))
     ends = np.cumsum([0, *(_rows(view) for view in views)]).tolist()
-    whole, before = gathered(_together(views), ranks)
+    whole, before = gather(_concatenate(views), ranks)
     objective.compare(whole, [slice(before + a, before + b) for a, b in pairwise(ends)])
 
 
-def gathered(view: Views, ranks: Ranks) -> tuple[Views, int]:
-    """Return the views of all processes with different rows, concatenated, and the number of rows before this one's."""
+def gather(view: Views, ranks: Ranks) -> tuple[Views, int]:
+    """Return the views of all data ranks, concatenated, and the number of rows before those of this rank."""
     if ranks.data_world == 1:
         return view, 0
     sizes = torch.zeros(ranks.data_world, dtype=torch.int64, device=ranks.device)
@@ -55,23 +55,23 @@ def gathered(view: Views, ranks: Ranks) -> tuple[Views, int]:
     torch.distributed.all_reduce(wide, torch.distributed.ReduceOp.MAX, group=ranks.data_group)
     whole = {}
     for (name, tensor), width in zip(view.items(), wide.tolist(), strict=True):
-        mine = _grown(tensor, max(counts), width)
+        mine = _padded(tensor, max(counts), width)
         parts = [torch.empty_like(mine) for _ in counts]
         torch.distributed.all_gather(parts, mine, group=ranks.data_group)
         whole[name] = torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
     return whole, sum(counts[: ranks.data_rank])
 
 
-def _together(views: Sequence[Views]) -> Views:
+def _concatenate(views: Sequence[Views]) -> Views:
     whole = {}
     for name, first in views[0].items():
         tensors = [view[name] for view in views]
         width = max(tensor.shape[1] for tensor in tensors) if first.ndim > 1 else 0
-        whole[name] = torch.cat([_grown(tensor, len(tensor), width) for tensor in tensors])
+        whole[name] = torch.cat([_padded(tensor, len(tensor), width) for tensor in tensors])
     return whole
 
 
-def _grown(tensor: Tensor, rows: int, width: int) -> Tensor:
+def _padded(tensor: Tensor, rows: int, width: int) -> Tensor:
     pad = [0, 0] * (tensor.ndim - 2) + ([0, width - tensor.shape[1]] if tensor.ndim > 1 else [])
     return F.pad(tensor, [*pad, 0, rows - len(tensor)]).contiguous()
 

@@ -28,7 +28,7 @@ from ordsmed.data.unknown import MOST
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.score.squad import written
 from ordsmed.learn.task import Arrays, Task, no_better, packing, reader
-from ordsmed.train.scores import found_in
+from ordsmed.train.scores import read_scores
 from ordsmed.use.score import scored_line
 from ordsmed.weights.trained_model import Trained, opened
 
@@ -226,7 +226,7 @@ def evaluate(
 
 def _baseline(folder: Path, name: str) -> dict[str, float]:
     """Return the scores of a baseline on the dev files of a run, or an empty dict."""
-    return dict(found_in(folder).get(name, {})) if (folder / "scores.json").is_file() else {}
+    return dict(read_scores(folder).get(name, {})) if (folder / "scores.json").is_file() else {}
 
 
 def _own_files(folder: Path, paths: list[str]) -> list[str]:

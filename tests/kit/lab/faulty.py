@@ -88,13 +88,13 @@ def limit(bytes):
 
 def at_step(step, act):
     """Before the update of this step."""
-    before(loop, "update", lambda job, batches, rate, index, inner, **_: act() if inner + 1 == step else None)
+    before(loop, "train_step", lambda job, batches, rate, index, inner, **_: act() if inner + 1 == step else None)
 
 
 def sick(steps, factor):
     """The losses of these steps times a factor."""
     now = [0]
-    before(loop, "update", lambda job, batches, rate, index, inner, **_: now.__setitem__(0, inner + 1))
+    before(loop, "train_step", lambda job, batches, rate, index, inner, **_: now.__setitem__(0, inner + 1))
     well = mlm.MaskedTokens.forward
 
     def forward(self, batch):

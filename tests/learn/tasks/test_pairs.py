@@ -101,7 +101,7 @@ def gradients(made: Job, *, step: int = 0) -> tuple[dict[str, torch.Tensor], flo
     steps = made.optimizer.step
     made.optimizer.step = lambda *_: kept.update({n: p.grad.clone() for n, p in parts.items() if p.grad is not None})  # type: ignore
     batches = next(loop.load(made.rows(0), made.share(0), step, step + 1, workers=0, device=CPU.device))
-    seen, _, reason = loop.update(made, batches, 1e-3, 0, step)
+    seen, _, reason = loop.train_step(made, batches, 1e-3, 0, step)
     made.optimizer.step = steps  # type: ignore[method-assign]
     assert not reason
     return kept, float(seen["pairs"])

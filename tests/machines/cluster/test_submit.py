@@ -26,6 +26,7 @@ from ordsmed.machines.cluster.submit import JobRequest, prepare
 from ordsmed.machines.sites import slurm
 from ordsmed.nn import varlen
 from ordsmed.tell.show.show import read
+from ordsmed.train.plan import layout_lines
 
 ROOT = Path(__file__).parents[3]
 
@@ -320,10 +321,10 @@ def test_a_precision_that_the_gpu_lacks_is_refused() -> None:
 @pytest.mark.parametrize(
     ("where", "precision", "wanted"),
     [
-        ("saga:accel", "fp32", "want bf16 or fp16 (here: fp32)"),
-        ("power9", "fp16", "want compute capability 8.0 (V100: 7.0)"),
-        ("ex3:dgx2q", "fp16", "want compute capability 8.0 (V100-32: 7.0)"),
-        ("lumi", "bf16", "want a GPU of NVIDIA's"),
+        ("saga:accel", "fp32", "need bf16 or fp16 (here: fp32)"),
+        ("power9", "fp16", "need compute capability 8.0 (V100: 7.0)"),
+        ("ex3:dgx2q", "fp16", "need compute capability 8.0 (V100-32: 7.0)"),
+        ("lumi", "bf16", "need a GPU of NVIDIA's"),
         ("saga:a100", "bf16", "attention: flash kernels for texts of any length"),
     ],
 )
@@ -331,18 +332,19 @@ def test_auto_is_planned_for_the_card_of_the_site(
     where: str, precision: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(varlen, "has_windows", lambda: True)
-    place = site.Destination.find(where)
-    plan = submit.checked_plan("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
-    assert plan.precision() == [f"layout.precision: auto, which takes {precision}"]
-    assert wanted in plan.attention()[0]
-    assert estimate("tiny/bert", ["layout.precision=auto"], site=where, per_node=1).precision == precision
+    place = site.find(where)
+    plan = submit.checked("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
+    lines = layout_lines(plan)
+    assert f"layout.precision: auto, which chooses {precision}" in lines
+    assert any(wanted in line for line in lines if line.startswith("attention: "))
+    assert estimate("tiny/bert", ["layout.precision=auto"], site=where, a_node=1).precision == precision
 
 
 def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 1)
     words = ["layout.precision=auto", "model.lstm=fast"]
     for where, lacks in ("saga:a100", True), ("power9", False):
-        lines = submit.checked_plan("tiny/elmo", words, "pretrain", site.Destination.find(where), where, 1).spread()
+        lines = layout_lines(submit.checked("tiny/elmo", words, "pretrain", site.find(where), where, 1))
         assert ("NVIDIA's kernel takes bf16 from torch" in " ".join(lines)) == lacks, lines
 
 

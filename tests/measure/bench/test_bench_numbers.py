@@ -136,16 +136,16 @@ def test_kernels_and_attention_stand_beside_what_they_make(
 ) -> None:
     """As a run says them, in the facts and in what is kept; what there is nothing of has no fact."""
     ways = "kernels: ours for lstm", "attention: torch's kernel"
-    monkeypatch.setattr("ordsmed.train.job._begin_kernels", lambda *given: ways[0])
-    monkeypatch.setattr("ordsmed.train.plan.way", lambda *_, **how: [ways[1]])
+    monkeypatch.setattr("ordsmed.train.job._choose_kernels", lambda *given: ways[0])
+    monkeypatch.setattr("ordsmed.train.plan.attention_lines", lambda *_, **how: [ways[1]])
     clock([1.0] * 8)
     found = measured("bench/bert-mini", *BERT, "steps=3")
     assert (found["kernels"], found["attention"]) == ("ours for lstm", "torch's kernel")
     [kept] = measurements.read(measurements.DEFAULT_PATH)
     assert (kept.kernels, kept.attention) == (found["kernels"], found["attention"])
     assert training.beside(kept, bench_rounds.Spread(1.0, 1.0, 1.0)).kernels == ""
-    monkeypatch.setattr("ordsmed.train.job._begin_kernels", lambda *given: "")
-    monkeypatch.setattr("ordsmed.train.plan.way", lambda *_, **how: [])
+    monkeypatch.setattr("ordsmed.train.job._choose_kernels", lambda *given: "")
+    monkeypatch.setattr("ordsmed.train.plan.attention_lines", lambda *_, **how: [])
     assert not {"kernels", "attention"} & measured("bench/bert-mini", *BERT, "steps=3").keys()
 
 

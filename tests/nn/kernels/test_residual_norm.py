@@ -16,7 +16,7 @@ from ordsmed.nn.models import bert, gpt2, megatron_bert, modern
 from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.train.mesh import precision
 from ordsmed.train.mesh.layout import Layout
-from ordsmed.train.mesh.parallel import _recomputed
+from ordsmed.train.mesh.parallel import _recompute
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")  # the interpreter's numpy
 BOUND = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
@@ -168,7 +168,7 @@ def test_networks_learn_as_by_torch(device: torch.device, taken: list[str], fami
     layout = Layout(precision="fp32" if how == "fp32" else "bf16", exact=("norms",) if "exact" in how else ())
     network = FAMILIES[family].build(60).to(device).train()
     number_layers(network)
-    precision.keep_in_half(network, layout)
+    precision.return_half(network, layout)
     if "once" in how:
         for block in network.blocks:
             precision.cast_at_once(block, torch.bfloat16, norms=False)
@@ -184,7 +184,7 @@ def test_networks_learn_as_by_torch(device: torch.device, taken: list[str], fami
 def test_a_norm_gives_its_type(device: torch.device, taken: list[str], exact: bool) -> None:
     layout = Layout(precision="bf16", exact=("norms",) if exact else ())
     norm, other = nn.LayerNorm(6).to(device), nn.LayerNorm(6).to(device)
-    precision.keep_in_half(nn.Sequential(norm), layout)
+    precision.return_half(nn.Sequential(norm), layout)
     for kind in (torch.bfloat16, torch.float32):
         x = torch.randn(3, 6, device=device, dtype=kind)
         with precision.autocast(layout, device):
@@ -198,7 +198,7 @@ def test_a_block_computed_again_drops_the_same(device: torch.device, taken: list
     number_layers(network)
     kept = learned(network, device, Layout(), "auto")
     for block in network.blocks:
-        block.forward = lambda *given, inner=block.forward: _recomputed(inner, *given)
+        block.forward = lambda *given, inner=block.forward: _recompute(inner, *given)
     again = learned(network, device, Layout(), "auto")
     assert len(taken) == 2 + 4
     assert all(torch.equal(one, other) for one, other in zip(kept, again, strict=True))

@@ -473,8 +473,8 @@ def test_from_texts_to_weights(
         "n_layers": 2,
         "use_skip_connections": True,
     }
-    update = loop.update
-    monkeypatch.setattr(loop, "update", lambda *a, **k: update(*a, **k) if k["step"] < 8 else stop(k["step"]))
+    update = loop.train_step
+    monkeypatch.setattr(loop, "train_step", lambda *a, **k: update(*a, **k) if k["step"] < 8 else stop(k["step"]))
     with pytest.raises((loop.Stopped, SystemExit)):
         main(["as", CODE, "train_elmo.py", *TEXTS, "--save_dir", "out", "--options", "options.json", "save=6"])
     monkeypatch.undo()

@@ -41,7 +41,7 @@ def test_what_lacks_says_why_as_a_recipe_would_be_refused(made: dict[str, featur
     assert made["clm"].cells["bert"].detail == (
         "objective.kind: clm with a model that sees what it is to guess; use mlm"
     )
-    assert "elmo has no plan for it" in made["split layers (tensor parallel)"].cells["elmo"].detail
+    assert "elmo cannot be split" in made["split layers (tensor parallel)"].cells["elmo"].detail
     assert "nothing to compile" in made["compile"].cells["elmo"].detail
     assert all(
         cell.detail

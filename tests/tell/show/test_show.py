@@ -28,7 +28,7 @@ def test_the_first_trials_are_named(monkeypatch: pytest.MonkeyPatch, count: int,
     made = [SimpleNamespace(name=f"t{n}") for n in range(count)]
     monkeypatch.setattr(show, "trials_of", lambda *_: SimpleNamespace(runs=made))
     recipe: Any = SimpleNamespace(step=None)
-    assert show._trials(recipe, "r") == [f"trials: {count}, each a run on a device of its own: {said}"]
+    assert show._trials(recipe, "r") == [f"trials: {count}, each trained on one device: {said}"]
 
 
 def test_two_recipes_differ_by_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_a_run_is_shown_with_what_may_change_of_it(tmp_path: Path, monkeypatch: 
     Run(tmp_path).set(verb="pretrain")
     verb = show.read(str(tmp_path), ["layout.workers=3"], site="big")[1]
     assert (verb, tables[-1]["layout"]) == ("pretrain", {"precision": "fp32", "threads": 4, "workers": 3, "shard": 2})
-    with pytest.raises(RecipeError, match="is a run, but seed=2 is given"):
+    with pytest.raises(RecipeError, match="is a run, which cannot be resumed with seed=2"):
         show.read(str(tmp_path), ["layout.workers=3", "seed=2"])
     assert not checked
     (tmp_path / "own.toml").write_text(text)

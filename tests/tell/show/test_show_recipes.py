@@ -149,12 +149,12 @@ def test_a_fine_tuning_and_what_it_reads(tuning: Path) -> None:
     lines = show.show(str(tuning))
     at = lines.index("init: random weights, bert; 126 pieces")
     found = lines[at + 1 :]
-    assert found[0].startswith("left to the family, as bert is usually fine-tuned: learning_rate ")
+    assert found[0].startswith("defaults of bert: learning_rate ")
     assert found[1].startswith("task.train: train.tsv, ")
     assert found[2].startswith("task.dev: dev.tsv, ")
     words = [len(line.split("\t")[0].split()) + 2 for line in Path("train.tsv").read_text().splitlines()[1:]]
-    told = f"examples: 48 of {sum(words) / 48:.1f} tokens (the longest has {max(words)}); 21 to validate on"
-    assert found[3:5] == [told, "48 examples to learn from: 4 steps of 8, 0.667 epochs"]
+    told = f"examples: 48 of {sum(words) / 48:.1f} tokens (the longest has {max(words)}); 21 for validation"
+    assert found[3:5] == [told, "48 examples for training: 4 steps of 8, 0.667 epochs"]
     assert found[5].startswith("network: ")
     assert found[5].endswith(" parameters with its head")
     assert [line.partition(":")[0] for line in found[6:]] == [
@@ -178,7 +178,7 @@ def test_a_fine_tuning_whose_files_lack(tuning: Path) -> None:
     Path("train.tsv").unlink()
     lines = show.show(str(tuning), ["task.dev=[]"])
     assert "task.train: train.tsv is not there" in lines
-    assert "task.dev: none, so the last checkpoint is left, and no score is told" in lines
+    assert "task.dev: none, so the last checkpoint is used and nothing is scored" in lines
     assert not any(line.startswith("examples") for line in lines)
     assert any(line.endswith(" parameters without a head") for line in lines)
     told = show.show(str(tuning), ["tokenizer=t.toml"])
@@ -189,14 +189,14 @@ def test_a_fine_tuning_whose_files_lack(tuning: Path) -> None:
     files.write_text(Path("from.toml"), settings.write(settings.decode(Finetuning, {**without, "init": "before"}, "r")))
     (line,) = [line for line in show.show("from.toml") if line.startswith("init: ")]
     assert line.startswith("init: before does not exist here (`ordsmed recipes` lists recipes); ")
-    assert line.endswith("; what its family fills in and its size are told when it stands")
+    assert line.endswith("; its default settings and its size are not known yet")
 
 
 def test_trials_are_told_before_they_are_made(tuning: Path) -> None:
     lines = show.show(str(tuning), ["seeds=[1,2]", "grid.rate=[1e-4,1e-3]"])
     (told,) = [line for line in lines if line.startswith("trials: ")]
     assert told == (
-        "trials: 4, each a run on a device of its own: rate-0.0001,seed-1 rate-0.0001,seed-2 "
+        "trials: 4, each trained on one device: rate-0.0001,seed-1 rate-0.0001,seed-2 "
         "rate-0.001,seed-1 ... and 1 others"
     )
     assert "seeds = [" in "".join(lines)

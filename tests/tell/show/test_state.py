@@ -284,7 +284,7 @@ def test_a_fine_tuning_whose_scores_are_damaged_is_shown(text: str, tmp_path: Pa
     assert told[1].startswith(f"scores: unknown: {tmp_path}/scores.json: ")
     assert told[2].startswith("began: ")
     with pytest.raises(DataError, match=r"scores\.json"):
-        summary.ended(tmp_path)
+        summary.summary_lines(tmp_path)
 
 
 @pytest.mark.parametrize(

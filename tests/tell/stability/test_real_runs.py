@@ -34,7 +34,7 @@ def test_each_seed_is_the_run_that_pretrain_makes(
     recipe: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
     monkeypatch.setattr(run_group, "start", at_once)
     path = recipe("steady", steps=6)
     result = stability(str(path), ["out=both"], StudyOptions(seeds=(1, 2)))

@@ -417,7 +417,7 @@ def test_a_folder_of_another_recipe_is_refused(study: Path, made: Made) -> None:
     assert len(made.begun) == 3, "the layout is the machine's"
     table = settings.read(HERE / "seed-1.toml") | {"clip": 0.5}
     (HERE / "seed-1.toml").write_text(settings.write(table))
-    with pytest.raises(RecipeError, match="seed-1: is a seed of other settings"):
+    with pytest.raises(RecipeError, match="seed-1: is a seed with other settings"):
         stability(str(study), ["phase.learning_rate=1e-3"], StudyOptions(seeds=(1,)))
 
 

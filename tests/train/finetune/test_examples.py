@@ -24,7 +24,7 @@ from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.finetune import examples, finish
 from ordsmed.train.finetune.examples import TaskData, TaskSplit
-from ordsmed.train.finetune.initialization import prepared
+from ordsmed.train.finetune.initialization import prepare
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.texts import TextData
 
@@ -79,7 +79,7 @@ def test_adapters_drop_in_places_of_their_own(words: Tokenizer) -> None:
     task = classify.Classify(train="train.tsv", labels=("a", "b"))
     recipe: Any = SimpleNamespace(freeze=False, adapters=Adapters(dropout=0.1), seed=3)
     plain = fresh(task, NETWORK, words, 0)
-    own = prepared(fresh(task, NETWORK, words, 0), recipe)  # type: ignore[arg-type]
+    own = prepare(fresh(task, NETWORK, words, 0), recipe)  # type: ignore[arg-type]
     places = [m.place for m in own.modules() if isinstance(m, Dropout)]
     assert len(places) > len([m for m in plain.modules() if isinstance(m, Dropout)])
     assert sorted(places) == list(range(len(places)))
@@ -136,7 +136,6 @@ def test_what_a_run_keeps_of_its_files(read_in: Any, tmp_path: Path) -> None:
 def test_the_loss_of_a_check_is_that_of_its_terms_by_their_weights(
     read_in: Any, words: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the scores of what is said; a term that no example has counts nothing."""
     data = read_in[1]()
     objective = fresh(data.task, NETWORK, words, 0)
     objective.weights = {"classify": 3.0, "other": 2.0, "none": 5.0}
@@ -176,14 +175,12 @@ def test_dev_files_must_tell_the_score_that_counts(read_in: Any) -> None:
     write, read = read_in
     read().check("accuracy")
     with pytest.raises(
-        RecipeError, match="best: found acuracy; wanted a score of which more is better; did you mean `accur"
+        RecipeError, match="best: found acuracy; wanted a score for which higher is better; did you mean `accur"
     ):
         read().check("acuracy")
     read(dev=()).check("whatever")
     silent = read(dev=write("silent.tsv", "w1\t", "w2\t"))
-    with pytest.raises(
-        DataError, match=r"silent.tsv: hold no right answers; wanted files to validate on; leave task.dev"
-    ):
+    with pytest.raises(DataError, match=r"silent.tsv: have no answers; wanted files for validation; leave task.dev"):
         silent.check("accuracy")
     for name in ("total", "best_thresh", "squared_error"):
         with pytest.raises(RecipeError, match="best: found"):
@@ -200,10 +197,10 @@ def test_features_are_reused_unless_what_makes_them_changed(
     folders = lambda: len(list((tmp_path / "cache").glob("classify-*-*")))  # noqa: E731
     first = read(cache)
     assert folders() == 2
-    assert "features stand, reused" not in capsys.readouterr().err
+    assert "cached features are used" not in capsys.readouterr().err
     again = read(cache, metrics=("accuracy",), class_weights="balanced")
     assert folders() == 2
-    assert capsys.readouterr().err.count("features stand, reused") == 2
+    assert capsys.readouterr().err.count("cached features are used") == 2
     assert (again.train.features.ids == first.train.features.ids).all()
     read(cache, length=7)
     assert folders() == 4

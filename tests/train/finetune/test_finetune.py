@@ -46,7 +46,7 @@ ENDING = {"classify": "tsv", "tag": "conll", "squad": "json"}
 
 @pytest.fixture(autouse=True)
 def _no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,8 @@ TaskData.validate = lambda self, job, index: judge(self, job, index) | found(job
 KILLS = """
 from ordsmed.train.finetune import finish, plan
 kill = lambda moment: once(moment) and die()
-before(loop, "update", lambda job, batches, rate, index, inner, **_: inner in (1, 4, 10) and kill(f"step {inner + 1}"))
+steps = (1, 4, 10)
+before(loop, "train_step", lambda _, batches, rate, index, inner, **__: inner in steps and kill(f"step {inner + 1}"))
 before(saving.Saving, "save", lambda self, step, **_: step == 6 and kill("judged, not saved"))
 before(plan, "finish", lambda *_: kill("saved, not finished"))
 before(finish, "leave_weights", lambda *_: kill("predicted"))
@@ -232,7 +233,7 @@ def test_kill_9_at_any_moment_loses_nothing(
     assert kills == 7
     assert course(folder) == wanted
     if kind == "classify":
-        assert "it stopped early, at step 24 of 30, and is done" in process.said
+        assert "stopped early, at step 24 of 30, and is done" in process.said
         assert [checks(folder), Run(folder).status["step"]] == [[6, 12, 18, 24], 12]
 
 
@@ -244,11 +245,11 @@ def test_a_request_to_stop_saves_and_the_same_command_goes_on(
     assert start(recipe("whole", init=str(pretrained))).wait() == 0
     process = start(asked, fault="at_step(5, lambda: once() and os.kill(os.getpid(), signal.SIGTERM))")
     assert process.wait() == 128 + signal.SIGTERM
-    assert f"saved at step 5 of 12; go on with:\n    ordsmed finetune {folder}" in process.said
+    assert f"saved at step 5 of 12; resume it with:\n    ordsmed finetune {folder}" in process.said
     assert [Run(folder).status["state"], snapshots.steps(folder / "checkpoints")] == ["stopped", [3, 5]]
     process = start(asked)
     assert process.wait() == 0
-    assert f"goes on from {folder}/checkpoints/step-000000005" in process.said
+    assert f"resumed from {folder}/checkpoints/step-000000005" in process.said
     assert course(folder) == course(tmp_path / "whole")
 
 
@@ -262,7 +263,7 @@ def test_two_processes_lose_nothing_either(start: Start, recipe: Recipe, pretrai
     assert start(asked, devices=2, fault="at_step(6, lambda: RANK == 1 and once() and die())").wait() != 0
     process = start(asked, devices=2)
     assert process.wait() == 0, process.said
-    assert "goes on from" in process.said
+    assert "resumed from" in process.said
     assert course(tmp_path / "killed") == course(tmp_path / "whole")
 
 
@@ -370,13 +371,12 @@ def test_adapters_are_merged_into_what_is_left(recipe: Recipe, pretrained: Path)
 
 
 def test_running_means_are_left(recipe: Recipe, told: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the best check; of those whose running mean still stands."""
     told([90.0, 30.0, 20.0, 80.0] * 2)
     folder = finetune(recipe("run", checks=2, average=0.9))
     assert equal(left(folder), average.read(snapshots.path_of(folder / "checkpoints", 3)))
     assert not equal(left(folder), left(folder, 3))
     folder = finetune(recipe("few", checks=2, average=0.9, keep=1, save=0))
-    assert "step-000000003: state.json has no optimizer; the next best check is taken" in capsys.readouterr().err
+    assert "step-000000003: state.json has no optimizer; using the next best checkpoint" in capsys.readouterr().err
     assert scores(folder)["step"] == 12
 
 
@@ -431,7 +431,6 @@ def test_a_step_of_a_run_and_random_weights_in_its_place(recipe: Recipe, pretrai
 
 @pytest.mark.long
 def test_a_run_needs_what_it_started_from_no_more(recipe: Recipe, pretrained: Path, tmp_path: Path) -> None:
-    """Once it has saved; before that it is asked for again."""
     shutil.copytree(pretrained / "weights", tmp_path / "begun")
     folder = finetune(recipe("run", init=str(tmp_path / "begun")))
     wanted = course(folder)
@@ -450,9 +449,7 @@ def test_a_run_needs_what_it_started_from_no_more(recipe: Recipe, pretrained: Pa
 def test_a_threshold_is_told_so_that_scores_come_again(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
     """That of the dev files, said to be chosen on them, and the best one of a table; taken as they are printed."""
     folder = finetune(recipe("run", "squad", task={"version": "2.0", "threshold": "dev"}))
-    said = re.search(
-        r"^task\.threshold = (\S+): the best on the dev files, so what they", capsys.readouterr().err, re.M
-    )
+    said = re.search(r"^task\.threshold = (\S+): chosen on the dev files, so scores", capsys.readouterr().err, re.M)
     assert said
     assert float(said[1]) == open_model(folder).learned.threshold
     found, lines = evaluate(folder, device="cpu")
@@ -496,7 +493,7 @@ def test_a_head_that_has_learned_goes_on(
         assert all(torch.allclose(value, left(first)[key], atol=1e-6) for key, value in left(again).items())
         assert Run(again).status["head_kept"] in (True, list(open_model(first).objective.labels))
     fresh = finetune(recipe("fresh", kind, task=task, init=str(first), fresh_head=True, **ONE_STEP))
-    assert f"weights from {first}; random to begin with: {head}" in capsys.readouterr().err.splitlines()
+    assert f"weights from {first}; random at the start: {head}" in capsys.readouterr().err.splitlines()
     assert not equal(left(fresh), left(first), only=f"{head}.")
     assert "head_kept" not in Run(fresh).status
 
@@ -527,7 +524,6 @@ def test_what_a_new_head_reads_is_the_familys_and_a_head_that_learns_on_keeps_it
 def test_labels_that_both_have_go_on_by_name(
     recipe: Recipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that was stopped goes on with what it began with, though it is told so again."""
     first = finetune(recipe("first"))
     for split in ("train", "dev"):
         text = (data / f"{split}.tsv").read_text()
@@ -599,8 +595,8 @@ def test_a_foreign_head_that_cannot_be_opened_stays_behind(
     again = finetune(recipe("again", init=str(folder), **ONE_STEP))
     said = capsys.readouterr().err
     assert "problem_type: found multi_label_classification" in said
-    assert "so its head stays behind" in said
-    assert f"weights from {folder}; random to begin with: classify" in said
+    assert "so its head is not used" in said
+    assert f"weights from {folder}; random at the start: classify" in said
     assert not equal(left(again), left(first), only="classify.out")
 
 
@@ -618,7 +614,6 @@ def test_without_dev_files_the_last_step_is_left(recipe: Recipe) -> None:
 def test_predictions_of_files_with_and_without_right_answers(
     recipe: Recipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What `predict` scores is what the run itself found; who asks for scores that cannot be told is told so."""
     folder = finetune(recipe("run"))
     predict(folder, [str(data / "dev.tsv")], tmp_path / "known", scores=True, device="cpu")
     found, own = json.loads((tmp_path / "known" / "scores.json").read_text()), scores(folder)
@@ -648,7 +643,7 @@ def test_dev_files_that_tell_nothing_are_refused(recipe: Recipe, data: Path, tmp
                 del asked["answers"], asked["is_impossible"]
         silent.write_text(json.dumps(told))
     with pytest.raises(
-        DataError, match=r"silent\..*: hold no right answers; wanted files to validate on; leave task\.dev out"
+        DataError, match=r"silent\..*: have no answers; wanted files for validation; leave task\.dev out"
     ):
         finetune(recipe("run", kind, task={"dev": str(silent)}))
     assert not (tmp_path / "run").exists()
@@ -688,13 +683,13 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         finetune(recipe("first", "squad", **said)),
         finetune(recipe("none", "squad", **{**said, "features": ""})),
     )
-    assert "features stand, reused" not in capsys.readouterr().err
+    assert "cached features are used" not in capsys.readouterr().err
     again = finetune(recipe("again", "squad", **said))
-    assert capsys.readouterr().err.count("features stand, reused") == 2
+    assert capsys.readouterr().err.count("cached features are used") == 2
     assert course(first) == course(again) == course(none)
     train.write_text(train.read_text() + "\n")
     finetune(recipe("changed", "squad", **said))
-    assert capsys.readouterr().err.count("features stand, reused") == 1
+    assert capsys.readouterr().err.count("cached features are used") == 1
     with pytest.raises(RecipeError, match="another recipe or other data"):
         finetune(recipe("first", "squad", **said))
     cut_back(first, 6)
@@ -717,8 +712,11 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         ({"task": {"lenght": 9}}, "task.*lenght: unknown setting; did you mean `task.length`"),
         ({"adaptors": {"rank": 2}}, "adaptors: unknown setting; did you mean `adapters`"),
         ({"adapters": {"rang": 2}}, "rang: unknown setting; did you mean `adapters.rank`"),
-        ({"best": "acuracy"}, "best: found acuracy; wanted a score of which more is better; did you mean `accuracy`"),
-        ({"learning_rate": -1.0}, "learning_rate: found -1.0; wanted a finite number above 0"),
+        (
+            {"best": "acuracy"},
+            "best: found acuracy; wanted a score for which higher is better; did you mean `accuracy`",
+        ),
+        ({"rate": -1.0}, "rate: found -1.0; wanted a finite number above 0"),
         ({"warmup": -2}, "warmup: found -2; wanted 0 to 12 steps"),
         ({"warmup": 13}, "warmup: found 13; wanted 0 to 12 steps"),
         ({"warmup": 21, "schedule": {"over": 20}}, "warmup: found 21; wanted 0 to 20 steps"),
@@ -761,7 +759,7 @@ def test_a_run_takes_no_overrides_but_its_layout(recipe: Recipe) -> None:
     assert [step for step, _, _ in course(folder).losses] == list(range(1, 7))
     assert "length = 20" in (folder / "recipe.toml").read_text()
     cut_back(folder, 3)
-    with pytest.raises(RecipeError, match=r"is a run, but learning_rate=1\.0 is given"):
+    with pytest.raises(RecipeError, match=r"is a run, which cannot be resumed with rate=1"):
         finetune(str(folder), ["learning_rate=1.0"])
     finetune(str(folder), ["layout.micro=2"])
     assert [step for step, _, _ in course(folder).losses] == list(range(1, 7))
@@ -778,7 +776,7 @@ def test_a_model_in_place_of_a_task_is_told_where_it_goes(tmp_path: Path, start:
         start(str(tmp_path / "run"))
     for name in ("settings.toml", "model.safetensors"):
         (tmp_path / name).touch()
-    with pytest.raises(RecipeError, match=r"is a model; .*`ordsmed finetune TASK init=\S+` teaches it a task"):
+    with pytest.raises(RecipeError, match=r"is a model; .*`ordsmed finetune TASK init=\S+` trains it for a task"):
         start(str(tmp_path))
 
 
@@ -787,7 +785,7 @@ def test_a_deadline_shrinks_steps_and_warm_up(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: dict[str, Any]
 ) -> None:
     """A step takes a second, a validation half a second; the last of these comes twice."""
-    monkeypatch.setattr(fitting, "_trial", lambda *_: 1.0)
+    monkeypatch.setattr(fitting, "_time_steps", lambda *_: 1.0)
     monkeypatch.setattr(TaskData, "validation_seconds", lambda *_: 0.5)
     monkeypatch.setattr(Deadline, "_plan", lambda *_: None)
     path = recipe(**{"steps": 400, "warmup": 20, "save": 0, **said})
@@ -802,7 +800,7 @@ def test_a_deadline_shrinks_steps_and_warm_up(
 
 
 def test_a_deadline_that_is_long_enough_changes_nothing(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "_trial", lambda *_: 1e-6)
+    monkeypatch.setattr(fitting, "_time_steps", lambda *_: 1e-6)
     whole, fitted = finetune(recipe("whole")), finetune(recipe("fitted"), deadline=3600.0)
     assert course(whole).losses == course(fitted).losses
 

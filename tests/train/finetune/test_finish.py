@@ -60,18 +60,16 @@ def chosen(
 def test_the_best_check_that_is_whole_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: tuple[int, ...], wanted: int, average: float
 ) -> None:
-    """Else the next best, at last the last that stands."""
     assert chosen(tmp_path, monkeypatch, damaged, average=average) == wanted
 
 
 def test_without_a_check_the_last_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(tmp_path, monkeypatch, judged=()) == 16
-    with pytest.raises(DataError, match="is damaged; wanted a whole checkpoint; start anew with --anew"):
+    with pytest.raises(DataError, match="is damaged; wanted a whole checkpoint; start again with --anew"):
         chosen(tmp_path, monkeypatch, (16,), judged=())
 
 
 def test_no_better_than_guessing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the score that counts; not where nobody knows, nor where guessing is right throughout."""
     worse = "f1 39.20 is no better than guessing by what is frequent (45.10); try more `epochs`"
     assert no_better("f1", {"f1": 39.2, "accuracy": 90.0}, {"f1": 45.1, "accuracy": 80.0}).startswith(worse)
     assert no_better("f1", {"f1": 0.0}, {"f1": 0.0})

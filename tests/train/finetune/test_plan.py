@@ -18,7 +18,8 @@ from ordsmed.nn.models import bert
 from ordsmed.train.finetune import plan as plans
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.mesh.layout import Layout, memory
+from ordsmed.train.memory import RankMemory
+from ordsmed.train.mesh.layout import Layout
 
 
 def test_files_are_told_with_their_size_or_how_to_get_them(tmp_path: Path) -> None:
@@ -30,11 +31,11 @@ def test_files_are_told_with_their_size_or_how_to_get_them(tmp_path: Path) -> No
     assert plans._files(recipe) == [
         f"task.train: {tmp_path}/one.tsv, 10 bytes",
         f"task.train: {tmp_path}/many/*.tsv, 2 files, 20 bytes",
-        "task.dev: work/fetch/squad/dev.json is not there; `ordsmed fetch squad` gets it",
-        "task.dev: no.tsv is not there",
+        "task.dev: work/fetch/squad/dev.json does not exist; `ordsmed fetch squad` gets it",
+        "task.dev: no.tsv does not exist",
     ]
     paths["dev"] = []
-    assert plans._files(recipe)[-1] == "task.dev: none, so the last checkpoint is left, and no score is told"
+    assert plans._files(recipe)[-1] == "task.dev: none, so the last checkpoint is used and nothing is scored"
 
 
 @pytest.mark.parametrize("learns", [True, False])
@@ -43,21 +44,21 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
     made = torch.nn.Sequential(torch.nn.Linear(30, 10, bias=False), torch.nn.Linear(10, 10, bias=False))
     made[0].requires_grad_(learns)
     monkeypatch.setattr(plans, "built", lambda *_: made)
-    monkeypatch.setattr(plans, "prepared", lambda task, recipe: task)
+    monkeypatch.setattr(plans, "prepare", lambda task, recipe: task)
     recipe: Any = SimpleNamespace(
         examples=1, task=None, layout=Layout(), average=0.5, optimizer=SimpleNamespace(moments=2)
     )
-    begun: Any = object()
-    plan = FinetuningPlan(recipe=recipe, ranks=Ranks(torch.device("cpu")), begun=begun)
+    initial: Any = object()
+    plan = FinetuningPlan(recipe=recipe, ranks=Ranks(torch.device("cpu")), initial=initial)
     if learns:
-        wanted = ["network: 400 parameters with its head", memory(1600, 3)]
+        wanted = ["network: 400 parameters with its head", *RankMemory(1600, 3).lines]
     else:
         wanted = [
-            "network: 400 parameters with its head, of which 100 learn",
+            "network: 400 parameters with its head, of which 100 are trained",
             "memory a rank: weights 1.6 kB, gradients and moments 1.6 kB, and activations",
         ]
-    assert [*plan.sizes(), *plan.memory_lines()] == wanted
-    assert plan.memory_bytes() == (1600 * 5 if learns else 1600 + 400 * 4), (
+    assert [*plan.sizes(), *plan.memory().lines] == wanted
+    assert plan.memory().bytes == (1600 * 5 if learns else 1600 + 400 * 4), (
         "weights; gradients, two moments and the mean"
     )
 
@@ -78,10 +79,8 @@ def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(plans.settings, "plain", lambda _: {"learning_rate": 3e-05, "layer_decay": None, "warmup": 0.5})
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
     filled: Any = SimpleNamespace(model=None, task=SimpleNamespace(pool="mean"))
-    told = plans._filled_in(recipe, filled)
-    assert (
-        told == "left to the family, as bert is usually fine-tuned: learning_rate 3e-05, layer_decay -, task.pool mean"
-    )
+    told = plans._defaults_line(recipe, filled)
+    assert told == "defaults of bert: learning_rate 3e-05, layer_decay -, task.pool mean"
 
 
 def test_epochs_become_steps_by_the_entries_of_files_where_a_recipe_says_so(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from ordsmed.tell.show.picture import Pictures
 from ordsmed.train import run_group
 from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.finetune.summary import ended
+from ordsmed.train.finetune.summary import summary_lines
 from ordsmed.train.finetune.trials import FinetuningTrials
 from ordsmed.train.grid import Trial
 from ordsmed.train.meters import read
@@ -88,7 +88,7 @@ class AtOnce:
     def __init__(self, trial: Trial, environment: dict[str, str], threads: int, devices: int) -> None:
         self.made.append(trial.name)
         self.returncode: Any = 0
-        with trial.said.open("w") as said, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with trial.output_file.open("w") as said, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             try:
                 cli.main(["finetune", str(trial.path)])
             except SystemExit as status:
@@ -103,7 +103,7 @@ def _in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_group, "start", AtOnce)
         patch.setattr(run_group, "LOOK", 0.0)
-        patch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+        patch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
         yield
 
 
@@ -169,22 +169,21 @@ def test_the_folder_stands_for_the_best_trial(grid: Path) -> None:
     predicted = "predictions/predictions.tsv"
     assert (grid / predicted).read_bytes() == (grid / "trials" / best / predicted).read_bytes()
     assert [name for name in NAMES if (grid / "trials" / name / "checkpoints").exists()] == [best]
-    assert f"the folder stands for the best trial, {best}" in ended(grid)
+    assert f"the folder has the results of the best trial, {best}" in summary_lines(grid)
 
 
 def test_a_trial_that_is_done_is_not_made_again(grid: Path, made: list[str]) -> None:
-    put_away = next(name for name in NAMES if not (grid / "trials" / name / "checkpoints").exists())
-    stood = read(grid / "trials" / put_away / "metrics.jsonl")
-    assert finetune(str(grid / "trials" / put_away)) == grid / "trials" / put_away
-    assert read(grid / "trials" / put_away / "metrics.jsonl") == stood
+    has_only_weights = next(name for name in NAMES if not (grid / "trials" / name / "checkpoints").exists())
+    stood = read(grid / "trials" / has_only_weights / "metrics.jsonl")
+    assert finetune(str(grid / "trials" / has_only_weights)) == grid / "trials" / has_only_weights
+    assert read(grid / "trials" / has_only_weights / "metrics.jsonl") == stood
     finetune(str(grid), ["jobs=7"])
     assert made == []
     assert Run(grid).status["state"] == "done"
 
 
 def test_parts_make_what_the_whole_makes(grid: Path, tmp_path: Path, made: list[str]) -> None:
-    """Each its own trials; who ends last tells of all, whichever that is."""
-    recipe, more = str(labelled(tmp_path)), ["seeds=[1,2]", "grid.learning_rate=[1e-6,5e-3]", "grid.task.length=[16]"]
+    recipe, more = str(labelled(tmp_path)), ["seeds=[1,2]", "grid.rate=[1e-6,5e-3]", "grid.task.length=[16]"]
     assert finetune(recipe, more, part="3/3") == tmp_path / "out"
     assert made == [NAMES[2]]
     assert not (tmp_path / "out/trials.json").exists()
@@ -200,7 +199,7 @@ def test_parts_make_what_the_whole_makes(grid: Path, tmp_path: Path, made: list[
     assert made == []
     with pytest.raises(RecipeError, match="--part: found 0/3; wanted I/N"):
         finetune(recipe, more, part="0/3")
-    with pytest.raises(RecipeError, match="--anew: beside --part"):
+    with pytest.raises(RecipeError, match="--anew: found with --part"):
         finetune(recipe, more, part="1/3", anew=True)
     with pytest.raises(RecipeError, match="--part: found 1/2, of one run; wanted a recipe with `seeds` or a `grid`"):
         finetune(recipe, ["out=other"], part="1/2")
@@ -213,7 +212,7 @@ def test_finished_trials_may_lie_where_nothing_can_be_written(
     read_only(grid)
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     assert finetune(str(grid)) == grid
-    assert f"{grid}: is done; it may only be read, and stays as it is" in capsys.readouterr().err
+    assert f"{grid}: is done and read-only, so nothing is changed" in capsys.readouterr().err
     with pytest.raises(OrdsmedError, match=r"^\S+: cannot write: Read-only file system; name another folder"):
         finetune(str(grid), ["seeds=[1,2,3]"])
     assert made == []
@@ -240,15 +239,11 @@ def test_another_recipe_is_refused(grid: Path, made: list[str]) -> None:
         finetune(recipe)
     with pytest.raises(RecipeError, match=r"did you mean `task\.length`"):
         finetune(recipe, [*how, "grid.task.lenght=[16]"])
-    with pytest.raises(
-        RecipeError, match=r"grid: found 1,000,000 trials; wanted at most 10,000; leave some values out"
-    ):
-        finetune(
-            recipe, [*how, f"seeds={list(range(1000))}", f"grid.learning_rate={[n / 1e6 for n in range(1, 1001)]}"]
-        )
+    with pytest.raises(RecipeError, match=r"grid: found 1,000,000 trials; wanted at most 10,000; use fewer values"):
+        finetune(recipe, [*how, f"seeds={list(range(1000))}", f"grid.rate={[n / 1e6 for n in range(1, 1001)]}"])
     with pytest.raises(RecipeError, match="same trial"):
-        finetune(recipe, ["grid.learning_rate=[5e-4,0.0005]"])
-    with pytest.raises(RecipeError, match="is no run"):
+        finetune(recipe, ["grid.rate=[5e-4,0.0005]"])
+    with pytest.raises(RecipeError, match="is not a run"):
         finetune(recipe, ["step=all"])
     assert made == []
     assert Run(grid).status["state"] == "done"
@@ -265,7 +260,7 @@ def test_seeds_are_added_and_a_trial_goes_on(tmp_path: Path, made: list[str]) ->
     made.clear()
     assert finetune(recipe, ["seeds=[1,3]"]) == folder
     assert made == ["seed-1", "seed-3"]
-    assert f"goes on from {first}/checkpoints/step-000000004" in (first / "log.txt").read_text()
+    assert f"resumed from {first}/checkpoints/step-000000004" in (first / "log.txt").read_text()
     assert [(line["step"], line.get("loss")) for line in read(first / "metrics.jsonl")] == whole
     made.clear()
     assert finetune(str(folder), ["seeds=[1,3,4]"]) == folder
@@ -285,7 +280,7 @@ def test_a_trial_that_fails_is_told_and_made_again(
     failed, other = made
     assert f"{failed} failed: {late}: no such file" in said
     assert f"1 of 2 trials failed: {failed}" in said
-    assert "goes on from" not in said, "what trials say stands in their logs"
+    assert "resumed from" not in said, "what trials say stands in their logs"
     assert Run(tmp_path / "out").status["state"] == "failed"
     assert Run(tmp_path / "out" / "trials" / other).status["state"] == "done"
     assert f"{failed} failed" in (tmp_path / "out" / "trials.md").read_text()
@@ -348,7 +343,7 @@ def test_a_request_to_stop_reaches_the_trials(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     said = process.communicate()[1]
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"0 of 2 trials are done; go on with: ordsmed finetune {tmp_path}/out" in " ".join(said.split())
+    assert f"0 of 2 trials are done; resume it with: ordsmed finetune {tmp_path}/out" in " ".join(said.split())
     for folder in (*runs, tmp_path / "out"):
         assert Run(folder).status["state"] == "stopped"
     for one in runs:

@@ -23,7 +23,7 @@ from ordsmed.learn.tasks import classify
 from ordsmed.nn.models import bert
 from ordsmed.train import grid, request, run_group, scores, trial_results, trials
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.finetune.summary import ended
+from ordsmed.train.finetune.summary import summary_lines
 from ordsmed.train.finetune.trials import FinetuningTrials
 from ordsmed.train.grid import Trial
 from ordsmed.train.mesh.layout import Layout
@@ -82,7 +82,7 @@ def test_a_trial_for_each_combination_and_seed(tmp_path: Path) -> None:
 
 
 def test_the_same_trial_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="are the same trial; wanted different ones"):
+    with pytest.raises(RecipeError, match="are the same trial; wanted others"):
         planned(tmp_path, grid={"learning_rate": [1e-5, 0.00001]})
     with pytest.raises(RecipeError, match="are the same trial"):
         planned(tmp_path, grid={"schedule": ["linear", {"kind": "linear"}]})
@@ -105,7 +105,7 @@ def test_what_is_compared(tmp_path: Path) -> None:
     made = planned(tmp_path, seeds=(1, 2), grid={"learning_rate": [1e-5, 3e-5]})
     for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
         done(trial, accuracy)
-    found = trial_results.compared("accuracy", made, {made[3].name: "out of memory"})
+    found = trial_results.compare("accuracy", made, {made[3].name: "out of memory"})
     low, high = found["settings"]
     assert (low["setting"], low["seeds"], high["seeds"]) == ({"learning_rate": 1e-5}, [1, 2], [1])
     assert low["scores"]["accuracy"] == {"mean": 75.0, "best": 80.0, "deviation": pytest.approx(50.0**0.5)}
@@ -122,9 +122,9 @@ def test_what_is_compared(tmp_path: Path) -> None:
         "scores": {"accuracy": 70.0, "f1": 50.0},
     }
     assert found["trials"][3]["failed"] == "out of memory"
-    (only,) = trial_results.compared("accuracy", made[:2], {})["settings"]
+    (only,) = trial_results.compare("accuracy", made[:2], {})["settings"]
     assert not only["best"], "one setting is compared with nothing"
-    none = trial_results.compared("accuracy", made[3:], {made[3].name: "-"})
+    none = trial_results.compare("accuracy", made[3:], {made[3].name: "-"})
     assert (none["best"], none["settings"][0]["best"]) == (None, False)
 
 
@@ -132,7 +132,7 @@ def test_the_table(tmp_path: Path) -> None:
     made = planned(tmp_path, seeds=(1, 2), grid={"learning_rate": [1e-5, 3e-5]})
     for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
         done(trial, accuracy)
-    lines = trial_results.table("tiny", trial_results.compared("accuracy", made, {made[3].name: "out of memory"}))
+    lines = trial_results.table("tiny", trial_results.compare("accuracy", made, {made[3].name: "out of memory"}))
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert lines[0] == "# tiny: 4 trials"
     assert cells[0] == ["setting", "seeds", "accuracy", "best", "guessing", "f1"]
@@ -169,8 +169,8 @@ def test_only_the_best_so_far_keeps_its_checkpoints(
     group.note(made[2], "")
     assert "seed-3: accuracy 75.00; 3 of 3 done; best: accuracy 80.00, seed-2" in capsys.readouterr().err
     assert [(trial.folder / "checkpoints").exists() for trial in made] == [False, True, False]
-    assert [trials.put_away(str(trial.folder)) for trial in made] == [True, False, True]
-    assert not trials.put_away(str(tmp_path))
+    assert [trials.has_only_weights(str(trial.folder)) for trial in made] == [True, False, True]
+    assert not trials.has_only_weights(str(tmp_path))
 
 
 def test_a_file_is_linked_where_a_disk_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __init__(self, trial: Trial, place: dict[str, str], threads: int, devices: int) -> None:
             begun.append(trial.name)
             self.returncode = int(trial.recipe.seed == 9)
-            trial.said.write_text("ordsmed: here: it burns\n")
+            trial.output_file.write_text("ordsmed: here: it burns\n")
             if self.returncode:
                 return
             shutil.rmtree(trial.folder, ignore_errors=True)
@@ -324,12 +324,11 @@ def test_trials_of_before_were_in_fp32(tmp_path: Path, at_once: list[str], monke
 def test_trials_are_made_compared_and_stood_for(
     tmp_path: Path, at_once: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What stands is not made again, and what is better takes the folder's place."""
     folder = tmp_path / "out"
     asked = recipe(folder, seeds=(2, 1), jobs=1)
     assert perform(folder, asked, "r") == folder
     assert at_once == ["seed-2", "seed-1"]
-    told = f"0 of 2 trials stand; 1 at a time; each tells its course in {folder}/trials/*/log.txt"
+    told = f"0 of 2 trials are done; 1 at a time; their logs are {folder}/trials/*/log.txt"
     assert told in capsys.readouterr().err
     assert (folder / "weights/model.safetensors").read_text() == "weights/model.safetensors of seed-2"
     status = Run(folder).status
@@ -337,8 +336,8 @@ def test_trials_are_made_compared_and_stood_for(
     began = status["began"]
     perform(folder, recipe(folder, seeds=(2, 3), jobs=1), "r")
     assert at_once == ["seed-2", "seed-1", "seed-3"]
-    assert "1 of 2 trials stand; " in capsys.readouterr().err
-    for name in trials.LEFT:
+    assert "1 of 2 trials are done; " in capsys.readouterr().err
+    for name in trials.COPIED:
         (made,) = (folder / name).iterdir()
         assert made.read_text().endswith("of seed-3")
     assert settings.read(folder / "recipe.toml") == settings.plain(asked) | {"seed": 3, "seeds": [], "jobs": 0}
@@ -379,10 +378,10 @@ def test_a_trial_that_stands_has_the_settings_of_its_name(tmp_path: Path, at_onc
     perform(folder, recipe(folder, seeds=(1, 2)), "r")
     stands = folder / "trials" / "seed-2.toml"
     stands.write_text(stands.read_text().replace("batch = ", "batch = 1"))
-    with pytest.raises(RecipeError, match="seed-2: is a trial of other settings"):
+    with pytest.raises(RecipeError, match="seed-2: is a trial with other settings"):
         perform(folder, recipe(folder, seeds=(1, 2)), "r")
     assert Run(folder).status["state"] == "failed"
-    assert "is a trial of other settings" in Run(folder).status["why"]
+    assert "is a trial with other settings" in Run(folder).status["why"]
     shutil.rmtree(folder / "trials" / "seed-2")  # its recipe alone is nothing that stands
     perform(folder, recipe(folder, seeds=(1, 2)), "r")
     assert at_once == ["seed-1", "seed-2", "seed-2"]
@@ -397,10 +396,10 @@ def test_trials_that_fail_alike_are_told_once(
         RunError, match="2 of 2 trials failed: learning_rate-1e-05,seed-9, learning_rate-2e-05,seed-9"
     ) as error:
         perform(folder, recipe(folder, seeds=(9,), grid={"learning_rate": [1e-5, 2e-5]}, jobs=1), "r")
-    assert error.value.remedy == "the same command makes those again"
+    assert error.value.remedy == "run the same command again to repeat them"
     said = capsys.readouterr().err
-    assert "learning_rate-1e-05,seed-9 failed: here: it burns" in said
-    assert "learning_rate-2e-05,seed-9 failed likewise" in said
+    assert "rate-1e-05,seed-9 failed: here: it burns" in said
+    assert "rate-2e-05,seed-9 failed for the same reason" in said
 
 
 @pytest.mark.parametrize("stop_after", [1, 2])
@@ -417,16 +416,16 @@ def test_asked_to_stop_what_is_done_is_told(
     def asked() -> Iterator[Callable[[], int]]:
         yield lambda: signal.SIGTERM if len(list(folder.glob("trials/*/scores.json"))) >= stop_after else 0
 
-    monkeypatch.setattr(run_group, "asked_to_stop", asked)
+    monkeypatch.setattr(run_group, "catch_stop_signals", asked)
     monkeypatch.setattr(run_group, "end", lambda running: None)
     with pytest.raises(Stopped) as stopped:
         perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
     assert (stopped.value.step, stopped.value.by) == (stop_after, signal.SIGTERM)
     assert len(at_once) == stop_after
     assert Run(folder).status["state"] == "stopped"
-    told = f"{stop_after} of 3 trials are done; go on with:\n    ordsmed finetune {folder}"
+    told = f"{stop_after} of 3 trials are done; resume it with:\n    ordsmed finetune {folder}"
     assert told in capsys.readouterr().err
-    monkeypatch.setattr(run_group, "asked_to_stop", lambda: contextlib.nullcontext(lambda: 0))
+    monkeypatch.setattr(run_group, "catch_stop_signals", lambda: contextlib.nullcontext(lambda: 0))
     perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
     assert at_once == ["seed-1", "seed-2", "seed-3"]
 
@@ -465,17 +464,17 @@ def test_a_table_has_room_for_six_scores(tmp_path: Path) -> None:
 def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str]) -> None:
     folder = tmp_path / "out"
     perform(folder, recipe(folder, seeds=(1, 2), grid={"learning_rate": [1e-5, 2e-5]}), "r")
-    assert ended(folder) == [
+    assert summary_lines(folder) == [
         f"{folder}: 4 trials are done; {folder}/trials.md compares them",
-        "  learning_rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
-        "  learning_rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
-        "the folder stands for the best trial, learning_rate-1e-05,seed-2",
+        "  rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
+        "  rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
+        "the folder has the results of the best trial, rate-1e-05,seed-2",
         "guessing: accuracy 40.00",
     ]
-    alone = folder / "trials" / "learning_rate-1e-05,seed-2"
-    assert ended(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
+    alone = folder / "trials" / "rate-1e-05,seed-2"
+    assert summary_lines(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
     files.write_json(alone / "scores.json", {"step": 5})
-    assert ended(alone) == [f"{alone}: done"]
+    assert summary_lines(alone) == [f"{alone}: done"]
     files.write_json(alone / "scores.json", {"step": 5, "guessing": 3})
     with pytest.raises(DataError, match="`guessing` is 3, no table of scores"):
-        scores.found_in(alone)
+        scores.read_scores(alone)

@@ -15,7 +15,7 @@ from ordsmed.data.features import Features
 from ordsmed.learn.classification.word_counts import counted_classes
 from ordsmed.tell.report.folders import read
 from ordsmed.tell.show.show import show
-from ordsmed.train.finetune.summary import ended
+from ordsmed.train.finetune.summary import summary_lines
 
 
 def features(rows: list[list[int]], labels: list[int] | None = None, **more: Any) -> Features:
@@ -64,7 +64,7 @@ def test_a_fine_tuning_that_learned_little_says_so(tmp_path: Path, monkeypatch: 
     assert run.scores["word_counts"]["accuracy"] == 100.0
     verdict = run.scores["verdict"]
     assert verdict.startswith("accuracy 50.00 is no better than guessing")
-    assert ended(run.folder)[-2:] == ["counting words: accuracy 100.00, macro_f1 100.00", verdict]
+    assert summary_lines(run.folder)[-2:] == ["counting words: accuracy 100.00, macro_f1 100.00", verdict]
     assert any(verdict in line for line in show("little"))
     [facts] = read([Path("little")])
     assert facts["notes"] == [verdict]

@@ -79,7 +79,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
     found_out = {
         "lines": lines,
         "rows": rows,
-        "began_as": job.began_as,
+        "initial_facts": job.initial_facts,
         "data_rank": job.ranks.data_rank,
         "weights": sum(p.local.numel() * 4 for p in job.parts),
         "gradients": max(gradients),
@@ -100,7 +100,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
                 checkpoint._weights(job.objective, job.ranks, job.parallel.rows),
                 checkpoint._moments(job.optimizer, job.parts, job.ranks, job.parallel.rows),
             )
-            for t in saving.writer._copied(kind, set())[0].values()
+            for t in saving.writer._copy(kind, set())[0].values()
         )
     del job
     return found_out

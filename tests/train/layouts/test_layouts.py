@@ -337,11 +337,13 @@ def test_equal_layouts_are_equal(
 def test_a_moved_vocabulary_is_the_same_on_every_mesh(found: Any, alone: Any, world: int, shape: Any) -> None:
     """Its losses before the first step, moved and from random numbers, and those of the first steps."""
     one = alone[name_of("moved", (1, 1, 1), "plain")]
-    assert one["began_as"]["vocabulary"]["kept"] == 6
-    assert one["began_as"]["vocabulary"]["validation"] != one["began_as"]["vocabulary"]["validation_of_random"]
+    assert one["initial_facts"]["vocabulary"]["kept"] == 6
+    assert (
+        one["initial_facts"]["vocabulary"]["validation"] != one["initial_facts"]["vocabulary"]["validation_of_random"]
+    )
     for rank in found[world]:
         own = rank[name_of("moved", shape, "plain")]
-        assert own["began_as"]["vocabulary"] == pytest.approx(one["began_as"]["vocabulary"], rel=1e-5)
+        assert own["initial_facts"]["vocabulary"] == pytest.approx(one["initial_facts"]["vocabulary"], rel=1e-5)
         assert np.allclose(np.asarray(own["lines"])[:, 0], np.asarray(one["lines"])[:, 0], rtol=1e-5, atol=0)
 
 
@@ -377,7 +379,6 @@ def test_layers_split_take_less(found: Any, alone: Any, option: str) -> None:
 
 @pytest.mark.parametrize("family", ["bert mlm", "elmo bilm"])
 def test_layouts_hand_over_to_each_other(at_work: AtWork, recipes: dict[str, str], tmp_path: Path, family: str) -> None:
-    """Saved on four ranks, gone on with on two or one, from copies to split weights to split layers and back."""
     case = {"recipe": recipes[family], "judge": 8}
     whole = at_work(tmp_path / "a", 1, [{**case, "name": "whole", "shape": [1, 1, 1], "steps": 16}])[0]["whole"]
     way = [  # processes, mesh, and where it starts from

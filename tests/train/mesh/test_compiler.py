@@ -70,7 +70,6 @@ def batch_for(kind: str, rows: int = 3, length: int = 12, *, masked: bool = True
 @pytest.mark.skipif(torch.__version__ < "2.12", reason="gives other gradients; nothing compiles so much at once")
 @pytest.mark.parametrize("kind", CASES)
 def test_a_whole_objective_is_one_graph(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward, without a break; what it tells is what it tells uncompiled."""
     monkeypatch.setattr(loss, "BY_HAND", ())  # as on a GPU: nothing looks at numbers on the way
     objective, model = CASES[kind]
     network = objective.build(model, Signs()).train()

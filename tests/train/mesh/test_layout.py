@@ -24,7 +24,8 @@ from ordsmed.tell.show.show import layout as show_layout
 from ordsmed.tell.show.show import show
 from ordsmed.train import checkpoint
 from ordsmed.train.auto import divisors
-from ordsmed.train.mesh.layout import Layout, arithmetic, memory, parse
+from ordsmed.train.memory import RankMemory
+from ordsmed.train.mesh.layout import Layout, arithmetic, parse
 from ordsmed.train.mesh.parallel import padded_rows
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
@@ -102,7 +103,7 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
 def test_a_model_without_a_plan_is_not_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     none = dataclasses.replace(bert.Bert.capabilities, tensor=False)
     monkeypatch.setattr(bert.Bert, "capabilities", none)
-    with pytest.raises(RecipeError, match=r"layout.tensor: found 2, but bert has no plan for it; wanted 1; use shard"):
+    with pytest.raises(RecipeError, match=r"layout.tensor: found 2, but bert cannot be split; wanted 1; use shard"):
         show_layout(str(recipe()), ['data="stdlib-wordpiece"', "layout.tensor=2"], devices=2)
 
 
@@ -150,11 +151,7 @@ def test_the_vocabulary_is_padded_by_megatrons_rule(rows: int, tensor: int, padd
     [
         ("phase.batch=256", 384, r"found 256; wanted a multiple of the 384 devices; use 384, or 256 devices"),
         ("phase.batch=1000", 384, r"use 768 or 1152, or 250 devices"),
-        (
-            "layout.tensor=2",
-            6,
-            r"found 8; wanted a multiple of 3, as 6 devices are in groups of 2; use 6 or 9, or 4 dev",
-        ),
+        ("layout.tensor=2", 6, r"found 8; wanted a multiple of 3, for 6 devices in groups of 2; use 6 or 9, or 4 dev"),
     ],
 )
 def test_an_impossible_batch_tells_the_nearest_possible_ones(recipe: Recipe, word: str, world: int, said: str) -> None:
@@ -171,7 +168,6 @@ def test_the_network_that_cannot_be_split_is_named(recipe: Recipe) -> None:
 
 
 def test_in_fp32_nothing_is_kept_exact() -> None:
-    """What is asked for beside a precision that is left open holds where that comes to 16 bits."""
     layout = Layout(exact=("norms",))
     assert [layout.with_precision(precision).exact for precision in ("fp32", "bf16", "fp16")] == [
         (),
@@ -217,7 +213,6 @@ def test_a_kept_layout_is_fitted(layout: Layout, world: int, shape: tuple[int, .
 
 
 def test_a_kept_layout_lies_as_it_did_on_so_many() -> None:
-    """What was asked for is not changed, but refused."""
     lay = [{"from": 0, "processes": 2, "mesh": [1, 2, 1]}, {"from": 4, "processes": 1, "mesh": [1, 1, 1]}]
     assert Layout(replicate=1).fitted(PHASES, 2, lay, asked=set())[0].shape(2) == (1, 2, 1)
     assert Layout().fitted(PHASES, 2, lay, asked=set())[0].shape(2) == (1, 2, 1)
@@ -249,7 +244,6 @@ def stored(folder: Path, **layout: object) -> Path:
 def test_a_kept_layout_is_no_reason_to_refuse(
     recipe: Recipe, store: Path, kept: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run is shown as it lies, and goes on by its folder as well as it can; a finished one stays as it lies."""
     if not (store / "recipe.toml").exists():
         (store / "recipe.toml").write_text('corpus = "none"\ntokenizer = "none"\n')
     asked = recipe("kept", steps=8)
@@ -279,14 +273,13 @@ def test_a_kept_layout_is_no_reason_to_refuse(
 
 @pytest.mark.long
 def test_a_run_goes_on_on_another_layout(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the recipe's name or the run's folder; what was changed is kept and told."""
     import shutil
 
     whole = pretrain(str(recipe("whole")))
     folder = pretrain(str(recipe("other")))
     shutil.rmtree(folder / "checkpoints" / "step-000000012")
     pretrain(str(folder), ["layout.micro=2"])
-    assert "made with micro [8], now [2]: losses will agree, but not to the last bit" in capsys.readouterr().err
+    assert "saved with micro [8], now [2]: losses will agree except for rounding" in capsys.readouterr().err
     losses = [[line["loss"] for line in read(f / "metrics.jsonl") if "loss" in line] for f in (whole, folder)]
     assert losses[1] == pytest.approx(losses[0], rel=0.05)  # dropout is on: other micro-batches draw others
     assert [entry["from"] for entry in run.Run(folder).status["layouts"]] == [0]
@@ -375,7 +368,7 @@ def test_a_mean_of_the_last_steps_is_left_and_validated(recipe: Recipe, capsys: 
     lines = [line for line in read(folder / "metrics.jsonl") if "validation" in line]
     assert ["validation_average" in line for line in lines] == [False, True, True, True]
     assert lines[1]["validation_average"] == lines[1]["validation"] != lines[3]["validation"]
-    assert f"; average {facts['validation_average']:.4f}" in capsys.readouterr().err
+    assert f"; average of weights {facts['validation_average']:.4f}" in capsys.readouterr().err
     again = pretrain(
         str(recipe("other", steps=1, init=str(folder / "average"))),
         ["phase.learning_rate=1e-12", "phase.warmup=0", "save=0"],
@@ -422,7 +415,7 @@ def test_as_many_rows_at_a_time_as_fit(layout: Layout, batch: int, length: int, 
     ("layout", "batch", "said"),
     [
         (Layout(), 10, "wanted a multiple of the 4 devices; use 8 or 12, or 2 devices"),
-        (Layout(tensor=2), 10, "wanted a multiple of 4, as 8 devices are in groups of 2; use 8 or 12, or 4 devices"),
+        (Layout(tensor=2), 10, "wanted a multiple of 4, for 8 devices in groups of 2; use 8 or 12, or 4 devices"),
         (Layout(), 3, "wanted a multiple of the 4 devices; use 4, or 3 devices"),
         (Layout(micro=4), 20, "not a multiple of micro 4 x 4 devices = 16; use 16 or 32, or layout.micro=1"),
     ],
@@ -440,18 +433,18 @@ def test_a_batch_that_cannot_be_cut_names_those_that_can(layout: Layout, batch: 
         (
             Layout(reduce="bf16"),
             2,
-            ["2 x 1 x 1", "copies sum gradients during the backward", "gradients travel in bf16"],
+            ["2 x 1 x 1", "copies sum gradients during the backward pass", "gradients travel in bf16"],
         ),
-        (Layout(overlap=False), 2, ["2 x 1 x 1", "copies sum gradients after the backward"]),
+        (Layout(overlap=False), 2, ["2 x 1 x 1", "copies sum gradients after the backward pass"]),
         (
             Layout(tensor=2),
             4,
-            ["2 x 1 x 2", "copies sum gradients after the backward", "layers split, rows between them too"],
+            ["2 x 1 x 2", "copies sum gradients after the backward pass", "layers split, rows between them too"],
         ),
         (
             Layout(shard=2, reshard=False),
             4,
-            ["2 x 2 x 1", "weights split, over copies, kept whole between forward and backward"],
+            ["2 x 2 x 1", "weights split, over copies, kept between forward and backward"],
         ),
         (Layout(shard=2, recompute=True), 2, ["1 x 2 x 1", "weights split", "recompute"]),
     ],
@@ -494,7 +487,8 @@ def test_what_16_bits_are() -> None:
 
 
 def test_what_is_held_and_how_long_it_goes_in_words() -> None:
-    assert memory(1000, 2) == "memory a rank: weights 1 kB, gradients 1 kB, moments 2 kB = 4 kB, and activations"
+    line = "memory a rank: weights 1 kB, gradients 1 kB, moments 2 kB = 4 kB, and activations"
+    assert RankMemory(1000, 2).lines == [line]
     phase = Phase(epochs=2.5, steps=0, length=1, batch=4, learning_rate=1.0)
     told = arithmetic(phase, 3, Layout(micro=2).share(phase, 1, "cpu", 0, 2))
     assert told == "phase 3: 2.5 epochs of 4 rows x 1 token; batch = micro 2 x accumulation 1 x devices 2"
@@ -530,7 +524,7 @@ def test_what_became_of_a_layout_in_words() -> None:
 def test_a_micro_batch_for_every_phase() -> None:
     layout = Layout(micro=(2, 3))
     assert [layout.micro_of(number) for number in (1, 2)] == [2, 3]
-    with pytest.raises(RecipeError, match=r"layout.micro: found 2 numbers; wanted one a phase, 3 or more"):
+    with pytest.raises(RecipeError, match=r"layout.micro: found 2 numbers; wanted 3 or more"):
         layout.micro_of(3)
 
 

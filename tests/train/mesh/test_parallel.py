@@ -19,7 +19,7 @@ from ordsmed.nn.models import bert
 from ordsmed.nn.shards import LocalParameter
 from ordsmed.train.mesh import parallel
 from ordsmed.train.mesh.layout import Layout
-from ordsmed.train.mesh.parallel import Parallel, held_by_rank, padded_rows, spread, sum_copies
+from ordsmed.train.mesh.parallel import Parallel, padded_rows, spread, sum_copies, weights_of_rank
 
 
 class Signs:
@@ -50,8 +50,8 @@ def test_a_table_is_padded_to_a_multiple(rows: int, multiple: int, wanted: int) 
 def test_what_a_rank_holds_is_its_share() -> None:
     made = objective()
     whole = sum(p.numel() for p in made.parameters())
-    assert held_by_rank(made, Layout()) == whole
-    half = held_by_rank(made, Layout(shard=2))
+    assert weights_of_rank(made, Layout()) == whole
+    half = weights_of_rank(made, Layout(shard=2))
     assert half == sum(-(-p.numel() // 2) for p in made.parameters())
     named = dict(made.named_parameters())
     blocks = [name for name, module in made.named_modules() if isinstance(module, Block)]
@@ -62,8 +62,8 @@ def test_what_a_rank_holds_is_its_share() -> None:
     split.append("model.words.weight")
     assert len(split) == 2 * 4 + 1
     rest = whole - sum(named[name].numel() for name in split)
-    assert held_by_rank(made, Layout(tensor=2)) == rest + sum(named[name].numel() // 2 for name in split)
-    both = held_by_rank(made, Layout(tensor=2, shard=2))
+    assert weights_of_rank(made, Layout(tensor=2)) == rest + sum(named[name].numel() // 2 for name in split)
+    both = weights_of_rank(made, Layout(tensor=2, shard=2))
     assert half // 2 < both < half
 
 
@@ -99,7 +99,7 @@ def test_recomputed_blocks_give_the_same() -> None:
 
 def test_alone_nothing_is_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    for name in ("_same_start", "split_layers", "split_weights"):
+    for name in ("_broadcast_weights", "split_layers", "split_weights"):
         monkeypatch.setattr(parallel, name, lambda *_, name=name: asked.append(name) or {"rows": 1})
     found = spread(objective(), Layout(), at(1, 1, 1))
     assert (asked, found.rows, found.factor, found.replicas) == ([], {}, 1.0, None)
@@ -108,10 +108,10 @@ def test_alone_nothing_is_spread(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("shape", "wanted", "factor", "mesh"),
     [
-        ((2, 1, 1), ["_same_start"], 1.0, None),
-        ((1, 1, 2), ["_same_start", "split_layers"], 1.0, None),
-        ((1, 2, 1), ["_same_start", "split_weights"], 2.0, "shard"),
-        ((3, 2, 2), ["_same_start", "split_layers", "split_weights"], 6.0, ("replicate", "shard")),
+        ((2, 1, 1), ["_broadcast_weights"], 1.0, None),
+        ((1, 1, 2), ["_broadcast_weights", "split_layers"], 1.0, None),
+        ((1, 2, 1), ["_broadcast_weights", "split_weights"], 2.0, "shard"),
+        ((3, 2, 2), ["_broadcast_weights", "split_layers", "split_weights"], 6.0, ("replicate", "shard")),
     ],
 )
 def test_it_is_spread_in_order_as_the_mesh_says(
@@ -120,12 +120,12 @@ def test_it_is_spread_in_order_as_the_mesh_says(
     """FSDP takes the mean over the ranks that see other rows: the loss is multiplied by so many."""
     asked: list[str] = []
     meshes: list[Any] = []
-    monkeypatch.setattr(parallel, "_same_start", lambda made: asked.append("_same_start"))
+    monkeypatch.setattr(parallel, "_broadcast_weights", lambda made: asked.append("_broadcast_weights"))
     monkeypatch.setattr(parallel, "split_layers", lambda *_: asked.append("split_layers") or {"words": 50})
     monkeypatch.setattr(
         parallel, "split_weights", lambda *given: asked.append("split_weights") or meshes.append(given[3])
     )
-    monkeypatch.setattr(parallel, "gloo_takes_means", lambda: None)
+    monkeypatch.setattr(parallel, "check_gloo_averages", lambda: None)
     ranks = dataclasses.replace(at(*shape), mesh={"shard": "shard", ("replicate", "shard"): ("replicate", "shard")})
     found = spread(objective(), Layout(), ranks)
     assert (asked, found.factor) == (wanted, factor)
@@ -134,7 +134,6 @@ def test_it_is_spread_in_order_as_the_mesh_says(
 
 
 def test_an_old_gloo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch 2.7 has no means there, which FSDP2 asks for at the end of a first backward; a lost process is no such."""
     asked: list[Any] = []
 
     def refused(values: torch.Tensor, op: Any) -> None:
@@ -144,13 +143,13 @@ def test_an_old_gloo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "all_reduce", refused)
     problem = "Cannot use ReduceOp.AVG with Gloo"
     monkeypatch.setattr(parallel, "split_weights", lambda *_: asked.append("split"))
-    monkeypatch.setattr(parallel, "_same_start", lambda made: None)
+    monkeypatch.setattr(parallel, "_broadcast_weights", lambda made: None)
     with pytest.raises(RecipeError, match=r"layout.shard: found more than 1 on CPUs, which torch .*; wanted 1"):
         spread(objective(), Layout(), at(1, 2, 1))
     assert asked == [torch.distributed.ReduceOp.AVG]
     problem = "Connection reset by peer"
     with pytest.raises(RuntimeError, match="Connection reset"):
-        parallel.gloo_takes_means()
+        parallel.check_gloo_averages()
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ def test_the_first_ranks_weights_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.distributed, "broadcast", broadcast)
     made = objective()
-    parallel._same_start(made)
+    parallel._broadcast_weights(made)
     assert {tensor.data_ptr() for tensor in made.state_dict().values()} == set(sent)
     assert not any(p.any() for p in made.parameters())
 
@@ -308,7 +307,7 @@ def test_rows_between_layers_are_split_where_that_is_asked(monkeypatch: pytest.M
 
 def test_what_a_recomputed_block_is_given_by_name_reaches_it() -> None:
     x = torch.ones(2, requires_grad=True)
-    found = parallel._recomputed(lambda x, *, by: x * by, x, by=3)
+    found = parallel._recompute(lambda x, *, by: x * by, x, by=3)
     found.sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [3.0, 3.0]

@@ -247,7 +247,6 @@ def test_gradients_that_are_no_numbers_at_the_smallest_factor_end_the_run() -> N
 
 
 def test_a_fixed_factor_stays_and_a_gradient_that_runs_over_is_told() -> None:
-    """As a loss scale that a command line of others names; theirs learns numbers that are none from there on."""
     layout = Layout(precision="fp16", scale=128.0, scale_window=0)
     scaler = Scaler.of(layout)
     assert all(scaler.accept(torch.tensor(1.0), "") for _ in range(5))
@@ -312,7 +311,6 @@ def test_tf32_is_switched_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_amd_has_bf16_but_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its GPUs tell (9, 0), and torch would multiply in fp32 without a word."""
     device = pretended(monkeypatch, "AMD Instinct MI250X", (9, 0), amd=True)
     assert precision.set_up(Layout(precision="bf16"), device).startswith("precision: bf16")
     assert "bf16 is faster on AMD Instinct MI250X" in precision.set_up(Layout(precision="fp32"), device)
@@ -328,12 +326,12 @@ def test_a_cpu_has_no_tf32() -> None:
 @pytest.mark.parametrize(
     ("gpu", "how", "told"),
     [
-        (P100, "fp32", "precision: fp32 (Tesla P100 has no units for 16 bits)"),
-        (V100, "fp32", "(the recipe asks for it; fp16 is faster on Tesla V100)"),
-        (A100, "fp32", "(the recipe asks for it; bf16 or tf32 is faster on NVIDIA A100)"),
-        (A100, "tf32", "(the recipe asks for it; bf16 is faster on NVIDIA A100)"),
+        (P100, "fp32", "precision: fp32 (Tesla P100 has no 16-bit units)"),
+        (V100, "fp32", "(set by the recipe; fp16 is faster on Tesla V100)"),
+        (A100, "fp32", "(set by the recipe; bf16 or tf32 is faster on NVIDIA A100)"),
+        (A100, "tf32", "(set by the recipe; bf16 is faster on NVIDIA A100)"),
         (A100, "fp16", "(bf16 is as fast on NVIDIA A100 and needs no scaling)"),
-        (V100, "fp16", "loss scaled by 65,536; embeddings and norms leave in 16 bits"),
+        (V100, "fp16", "loss scaled by 65,536; outputs of embeddings and norms in 16 bits"),
     ],
 )
 def test_what_is_used_is_told_and_why_nothing_faster(
@@ -356,8 +354,8 @@ def test_a_run_tells_its_precision(recipe: Recipe) -> None:
 @pytest.mark.parametrize(
     ("tiles", "half", "told"),
     [
-        (True, True, "named, or bf16 was not a fifth faster: this CPU has AMX"),
-        (False, True, "named, or bf16 was not a fifth faster: this CPU has AVX512_BF16"),
+        (True, True, "set by the recipe, or bf16 was less than a fifth faster on this CPU with AMX"),
+        (False, True, "set by the recipe, or bf16 was less than a fifth faster on this CPU with AVX512_BF16"),
         (False, False, "16 bits are slower on most CPUs"),
     ],
 )
@@ -366,20 +364,19 @@ def test_a_cpu_in_fp32_is_told_what_would_be_faster(monkeypatch, tiles: bool, ha
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: half)
     assert precision.set_up(Layout(precision="fp32"), torch.device("cpu")) == f"precision: fp32 ({told})"
     said = precision.set_up(Layout(precision="bf16"), torch.device("cpu"))
-    assert said == "precision: bf16 products, fp32 weights; embeddings and norms leave in 16 bits"
+    assert said == "precision: bf16 products, fp32 weights; outputs of embeddings and norms in 16 bits"
     assert precision.set_up(Layout(precision="bf16", exact=("types",)), torch.device("cpu")).endswith(
         "bf16 products, fp32 weights; fp32 kept for types"
     )
 
 
 def test_norms_without_biases_and_out_of_autocast() -> None:
-    """What is looked at beside training is as exact as its numbers."""
     layout, x = Layout(precision="bf16"), torch.randn(5, 8)
     network = nn.Sequential(nn.LayerNorm(8, bias=False), nn.LayerNorm(8, 0.5))
     plain = [layer(x) for layer in network]
-    precision.keep_in_half(network, Layout())
+    precision.return_half(network, Layout())
     assert all(torch.equal(layer(x), wanted) for layer, wanted in zip(network, plain, strict=True))
-    precision.keep_in_half(network, layout)
+    precision.return_half(network, layout)
     assert all(torch.equal(layer(x), wanted) for layer, wanted in zip(network, plain, strict=True))
     with precision.autocast(layout, torch.device("cpu")):
         for layer, wanted in zip(network, plain, strict=True):
@@ -433,7 +430,7 @@ def test_weights_cast_at_once_learn_what_those_cast_one_by_one_do(norms: bool, f
         block = Small()
         for name, weight in block.named_parameters():
             weight.requires_grad_(name not in frozen)
-        precision.keep_in_half(block, layout)
+        precision.return_half(block, layout)
         if together:
             precision.cast_at_once(block, torch.bfloat16, norms=norms)
         plain = block(x)
@@ -457,7 +454,6 @@ def test_a_block_that_fails_has_its_own_weights_again() -> None:
 
 
 def test_weights_of_layers_are_cast_once_and_lie_as_they_were_after() -> None:
-    """Also where what is asked fails; a network that moved or another dtype is cast anew."""
     network = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2, bias=False))
     own, cast, held = dict(network.named_parameters()), CastWeights(), []
     for _ in range(2):

@@ -101,7 +101,7 @@ def test_a_run_without_overfitting_or_validation_leaves_its_last_weights(
     losses(OVERFITTING)
     last = run(recipe, "last", keep_best=False)
     assert (Run(last).status["step"], snapshots.steps(last / "checkpoints")) == (10, [10])
-    assert "step 10 are used, those of step 4 are not kept" in Run(last).status["verdict"]["line"]
+    assert "step 10 are used, those of step 4 were not kept" in Run(last).status["verdict"]["line"]
     monkeypatch.setattr(TextData, "validate", lambda self, job, index: {})
     unjudged = run(recipe, "unjudged")
     assert (left(unjudged), "verdict" in Run(unjudged).status) == (stored(unjudged, 10), False)
@@ -126,7 +126,7 @@ def test_patience_ends_a_run(recipe: Recipe, losses: Callable[..., None], capsys
     assert (status["state"], status["step"], status["verdict"]["last_step"]) == ("done", 4, 8)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
     pretrain(str(folder))
-    assert "it stopped early, at step 8 of 10, and is done" in capsys.readouterr().err
+    assert "stopped early, at step 8 of 10, and is done" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
 
 
@@ -150,5 +150,5 @@ def test_a_damaged_best_is_passed_over(
     (snapshots.path_of(folder / "checkpoints", 4) / "model.safetensors").write_bytes(b"damaged")
     Run(folder).set(state="running")
     pretrain(str(folder))
-    assert "the next best check is taken" in capsys.readouterr().err
+    assert "using the next best checkpoint" in capsys.readouterr().err
     assert (Run(folder).status["step"], left(folder)) == (6, stored(folder, 6))

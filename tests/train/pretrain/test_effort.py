@@ -58,7 +58,7 @@ def test_what_makes_sense_is_no_problem() -> None:
             "data",
             "79 tokens, less than the 80 of one",
         ),
-        (effort(lacks=True), "data", "nothing held out: its corpus has one document"),
+        (effort(lacks=True), "data", "no held-out text: the corpus has one document"),
         (effort(seconds=61 * DAY), "phase.steps", "1,000 steps, about 61 d on this machine; wanted at most 60 days"),
     ],
 )
@@ -113,7 +113,7 @@ def test_yes_a_deadline_and_a_run_that_goes_on_are_not_refused(
         pretrain(path, yes=True)
     monkeypatch.delenv("ORDSMED_STOP_AT")
     told = capsys.readouterr().err
-    assert "about 61 d on this machine; wanted at most 60 days; goes on all the same" in " ".join(told.split())
+    assert "about 61 d on this machine; wanted at most 60 days; training anyway" in " ".join(told.split())
     assert rehearse(path), "a run that goes on"
     with pytest.raises(RecipeError, match="about 61 d"):
         pretrain(path, anew=True)
@@ -154,7 +154,7 @@ def test_of_a_corpus_of_one_document_nothing_is_held_out(
         Path(f"{name}-ids.toml").write_text(f'corpus = "{name}.toml"\ntokenizer = "{tokenizer}"\n')
         run.obtain(Corpus, f"{name}.toml")
         run.obtain(Encoding, f"{name}-ids.toml")
-    with pytest.raises(RecipeError, match="data: found nothing held out"):
+    with pytest.raises(RecipeError, match="data: found no held-out text"):
         rehearse(str(recipe(steps=4, data="wanted-ids.toml")))
     assert rehearse(str(recipe(steps=4, data="unwanted-ids.toml")))
 
@@ -174,7 +174,7 @@ def test_the_speed_of_the_first_steps_is_kept_for_the_next_start(
     plan = plan_of(recipe(steps=10))
     work = sum(plan.work())
     assert pace.expected_seconds(plan) == pytest.approx(work / 0.55e9)
-    timed = pace.Timed(plan.with_estimate(here=True, yes=False))
+    timed = pace.SpeedMeter(plan.with_estimate(here=True, yes=False))
     line = {"phase": 1, "loss": 3.0, "rows": plan.recipe.phase[0].batch}
     timed.metrics([{**line, "step": n, "seconds": 100.0} for n in (1, 2, 3)])
     timed.metrics([{"phase": 1, "step": 3, "validation": 3.0}])

@@ -31,7 +31,7 @@ seconds_of_a_step = extension._seconds_of_a_step  # below, the fixture replaces 
 @pytest.fixture(autouse=True)
 def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step takes a second, and the plan of a run holds."""
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
     monkeypatch.setattr(extension, "_seconds_of_a_step", lambda *_: 1.0)
     monkeypatch.setattr(Deadline, "_plan", lambda *_: None)
 
@@ -100,7 +100,7 @@ def test_a_run_under_way_follows_the_longer_schedule(recipe: Recipe) -> None:
     assert (phase.steps, phase.warmup) == (30, 5.0)  # of 12 and 2
     assert plan.rates == pytest.approx((2e-3 * 4 / 10, 2e-3 * 22 / 25))
     assert (
-        "the linear schedule of 12 steps is stretched to 30 steps: 1.76e-03 at step 9, where it was 8.00e-04"
+        "the linear schedule of 12 steps is stretched to 30 steps: 1.76e-03 at step 9, instead of 8.00e-04"
         in plan.lines()
     )
     plan.write()
@@ -118,20 +118,20 @@ def test_extensions_of_extensions_have_the_peak_of_the_first_phase() -> None:
         learning_rate=1.0,
         schedule=settings.decode(Phase, {"steps": 1, "length": 1, "batch": 1, "learning_rate": 1.0}, "").schedule,
     )
-    (_, second), asked = extension._with_one_more((first,), 0, 100)
-    (*_, third), _ = extension._with_one_more((first, second), 1, 100)
+    (_, second), asked = extension._add_phase((first,), 0, 100)
+    (*_, third), _ = extension._add_phase((first, second), 1, 100)
     assert (second.rate, third.rate) == pytest.approx((1 / 2, 1 / 3))
     assert asked == [[100, 0.0], [150.0, extension.REWARMING]]
     short = Phase(steps=20, length=8, batch=2, learning_rate=1.0, warmup=0.1)
-    assert extension._with_one_more((short,), 0, 10_000)[0][1].rate == pytest.approx(1.0, abs=0.01)
+    assert extension._add_phase((short,), 0, 10_000)[0][1].rate == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_run_that_ended_early_is_cut_there() -> None:
     phases = tuple(Phase(steps=10, length=8, batch=2, learning_rate=1.0, warmup=0.5) for _ in range(3))
-    ended = extension._up_to(phases, 14)
+    ended = extension._phases_until(phases, 14)
     assert [phase.steps for phase in ended] == [10, 4]
     assert [ended[1].rate_at(step) for step in range(4)] == [phases[1].rate_at(step) for step in range(4)]
-    assert extension._up_to(phases, 20) == phases[:2]
+    assert extension._phases_until(phases, 20) == phases[:2]
 
 
 def test_too_little_time_names_enough(recipe: Recipe) -> None:
@@ -174,5 +174,5 @@ def test_a_step_takes_the_median_of_the_last_ones_with_the_whole_batch() -> None
     assert seconds_of_a_step(recipe, [line(3.0, 2, 1)]) == 12.0, "a batch that grows has a quarter of its rows"
     last = [line(2.0) for _ in range(extension.MEASURED)]
     assert seconds_of_a_step(recipe, [*[line(9.0)] * 999, *last]) == 2.0
-    with pytest.raises(DataError, match="tells of no step"):
+    with pytest.raises(DataError, match="has no training steps"):
         seconds_of_a_step(recipe, [])

@@ -24,7 +24,8 @@ from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Ramp, Schedule
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import plan as train_plans
-from ordsmed.train.mesh.layout import Layout, memory
+from ordsmed.train.memory import RankMemory
+from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.pretrain import plan as plans
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
@@ -54,30 +55,32 @@ def test_a_tokenizer_that_will_be_made() -> None:
     """A file and a finished folder are opened; of a recipe, and of a folder that is half made, its size is believed."""
     store = make_store(Path("store"))
     own = plans.read_tokenizer(str(store / "tokenizer"))
-    assert plans._expected("store/vocab.txt").vocabulary == own.vocabulary
-    assert plans._expected("store/tokenizer").vocabulary == own.vocabulary
+    assert plans._expected_tokenizer("store/vocab.txt").vocabulary == own.vocabulary
+    assert plans._expected_tokenizer("store/tokenizer").vocabulary == own.vocabulary
     Path("work/corpus/mine").mkdir(parents=True)
     learned = plans.learned_from("folder-wordpiece", "work/corpus/mine")
     assert learned == ["corpus=work/corpus/mine", "out=work/tokenizer/folder-wordpiece-mine"]
-    assert plans._expected("folder-wordpiece", "work/corpus/mine").vocabulary == 30_000
+    assert plans._expected_tokenizer("folder-wordpiece", "work/corpus/mine").vocabulary == 30_000
     made = Path("work/tokenizer/folder-wordpiece-mine")
     made.mkdir(parents=True)
     own.save(made)
     Run(made).set(verb="tokenizer", state="done")
-    assert plans._expected("folder-wordpiece", "work/corpus/mine").vocabulary == own.vocabulary, "that of this corpus"
-    assert plans._expected("folder-wordpiece", "work/corpus/other").vocabulary == 30_000
+    assert plans._expected_tokenizer("folder-wordpiece", "work/corpus/mine").vocabulary == own.vocabulary, (
+        "that of this corpus"
+    )
+    assert plans._expected_tokenizer("folder-wordpiece", "work/corpus/other").vocabulary == 30_000
     Path("t.toml").write_text('corpus = "stdlib"\nout = "made"\n[tokenizer]\nkind = "wordpiece"\nsize = 77\n')
-    assert vars(plans._expected("t.toml")) == {"vocabulary": 77, "pad": 0, "mask": 0, "kind": "wordpiece"}
+    assert vars(plans._expected_tokenizer("t.toml")) == {"vocabulary": 77, "pad": 0, "mask": 0, "kind": "wordpiece"}
     Path("made").mkdir()
     Run(Path("made")).set(verb="tokenizer", state="running")
     (Path("made") / "recipe.toml").write_text(Path("t.toml").read_text().replace("77", "78"))
-    assert plans._expected("made").vocabulary == 78
+    assert plans._expected_tokenizer("made").vocabulary == 78
     own.save(Path("made"))
     Run(Path("made")).set(state="done")
-    assert plans._expected("t.toml").vocabulary == own.vocabulary
-    assert plans._expected("made").vocabulary == own.vocabulary
+    assert plans._expected_tokenizer("t.toml").vocabulary == own.vocabulary
+    assert plans._expected_tokenizer("made").vocabulary == own.vocabulary
     Path("t.toml").write_text('corpus = "stdlib"\n[tokenizer]\nkind = "wordpiece"\nfile = "store/vocab.txt"\n')
-    assert plans._expected("t.toml").vocabulary == own.vocabulary
+    assert plans._expected_tokenizer("t.toml").vocabulary == own.vocabulary
 
 
 def test_what_the_data_of_a_recipe_are() -> None:
@@ -148,7 +151,7 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
         "network: 1,230 parameters, 1,200 without heads; vocabulary 50",
         "phase 1: 160 FLOP a step",
         "phase 2: 640 FLOP a step",
-        "in all: 5 steps, 176 tokens, 1.76 kFLOP",
+        "in total: 5 steps, 176 tokens, 1.76 kFLOP",
     ]
     recipe.decay_schedule = Ramp(1.0, 0.25)
     recipe.objective_of = lambda index: SimpleNamespace(mask_prob=Ramp(0.3, 0.15), keep=0.1)
@@ -157,38 +160,29 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
         "phase 2: 640 FLOP a step, mask_prob 0.236 to 0.15, weight decay x 0.679 to 0.25",
     ]
     recipe.phase = recipe.phases = (phase(3), phase(0, epochs=2.0))
-    assert plan.sizes()[-1].startswith("in all: how many steps epochs are is known when")
+    assert plan.sizes()[-1].startswith("in total: the number of steps is known once")
 
 
 @pytest.mark.parametrize("one_way", [True, False])
 def test_rows_that_are_read_either_way_are_planned_so(monkeypatch: pytest.MonkeyPatch, one_way: bool) -> None:
     """As hybrid's: attention takes another way where some rows are read from left to right."""
     told: list[bool] = []
-    monkeypatch.setattr(train_plans, "way", lambda *_, mixed: told.append(mixed) or ["a way"])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(train_plans, "attention_lines", lambda *_, mixed: told.append(mixed) or ["a way"])  # type: ignore[func-returns-value]
     _, plan = planned(monkeypatch, one_way=one_way)
     plan = dataclasses.replace(plan, network=SimpleNamespace())  # type: ignore[arg-type]
-    assert plan.attention() == plan.attention(mixed=True) == ["a way"]
-    assert told == [one_way, True]
+    assert train_plans.attention_kernels(plan) == ["a way"]
+    assert told == [one_way]
 
 
 def test_what_a_rank_holds_of_a_pretraining(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "held_by_rank", lambda *_: 1000)
+    monkeypatch.setattr(plans, "weights_of_rank", lambda *_: 1000)
     _, plan = planned(monkeypatch, 2, describe=lambda device, precision: [f"told of {device} in {precision}"])
-    lines = [*plan.spread(), *plan.memory_lines()]
+    lines = train_plans.layout_lines(plan)
     assert lines[0].startswith("layout: 2 x 1 x 1")
-    assert lines[1] == f"told of cpu in {plan.likely_layout.precision}"
+    assert lines[1] == "told of cpu in fp32"
     assert lines[2].endswith("batch = micro 1 x accumulation 1 x devices 2")
-    assert lines[3] == memory(4000, 3)
-    assert plan.memory_bytes() == 4000 * (2 + 3), "weights, gradients, two moments and the mean"
-
-
-@pytest.mark.parametrize("here", [True, False])
-def test_room_is_asked_for_on_the_mesh_that_is_meant(monkeypatch: pytest.MonkeyPatch, here: bool) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(train_plans.room, "check", lambda *given, here: asked.append((*given, here)))
-    recipe, plan = planned(monkeypatch, 6)
-    plan.fits(len, here=here)  # type: ignore[arg-type]
-    assert asked == [(recipe, plan.network, plan.ranks, len, here)]
+    assert lines[-1:] == RankMemory(4000, 3).lines
+    assert plan.memory().bytes == 4000 * (2 + 3), "weights, gradients, two moments and the mean"
 
 
 def test_gpus_may_stand_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,23 +298,23 @@ class Ten:
 def test_epochs_become_the_nearest_number_of_steps(epochs: float, warmup: float, steps: int) -> None:
     """Of ten rows, four a step; a warm-up may be as long as the phase, not longer."""
     phase = Phase(length=8, batch=4, learning_rate=1.0, epochs=epochs, warmup=warmup)
-    found = plans.counted(Ten(Several((phase, Phase(steps=7, length=8, batch=4, learning_rate=1.0)))))  # type: ignore[arg-type]
+    found = plans.with_counted_steps(Ten(Several((phase, Phase(steps=7, length=8, batch=4, learning_rate=1.0)))))  # type: ignore[arg-type]
     assert [(one.steps, one.epochs, one.warmup) for one in found.phase] == [(steps, 0.0, warmup), (7, 0.0, 0.0)]
     course = dataclasses.replace(phase, warmup=steps + 1.0, schedule=Schedule(over=steps + 1))
-    assert plans.counted(Ten(Several((course,)))).phase[0].warmup == steps + 1.0  # type: ignore[arg-type]
+    assert plans.with_counted_steps(Ten(Several((course,)))).phase[0].warmup == steps + 1.0  # type: ignore[arg-type]
     for most, wanted in ((2, min(2, steps)), (99, steps)):
         bound = dataclasses.replace(phase, max_steps=most, warmup=0.0)
-        (one,) = plans.counted(Ten(Several((bound,)))).phase  # type: ignore[arg-type]
+        (one,) = plans.with_counted_steps(Ten(Several((bound,)))).phase  # type: ignore[arg-type]
         assert (one.steps, one.epochs, one.max_steps) == (wanted, 0.0, 0)
     late = dataclasses.replace(phase, warmup=steps + 1.0)
     with pytest.raises(RecipeError, match=rf"^phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} step"):
-        plans.counted(Ten(Several((late,))))  # type: ignore[arg-type]
+        plans.with_counted_steps(Ten(Several((late,))))  # type: ignore[arg-type]
 
 
 def test_more_rows_than_a_run_counts_are_refused() -> None:
     endless = Phase(length=8, batch=4, learning_rate=1.0, epochs=1e20)
     with pytest.raises(RecipeError, match=r"^phase\[1\].epochs: found 1e\+20; wanted fewer"):
-        plans.counted(Ten(Several((endless,))))  # type: ignore[arg-type]
+        plans.with_counted_steps(Ten(Several((endless,))))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,6 @@ def test_a_loss_lies_below_or_above_that_of_guessing(
 
 
 def test_what_guesses_no_tokens_is_beside_no_guessing(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an objective of somebody's own may."""
     build = mlm.Mlm.build
 
     def built(self: mlm.Mlm, *given: Any) -> Any:
@@ -88,7 +87,6 @@ def test_what_guesses_no_tokens_is_beside_no_guessing(recipe: Recipe, monkeypatc
 
 
 def test_guessing_by_frequency_by_hand(recipe: Recipe, tmp_path: Path) -> None:
-    """Of all sources together; the targets are those of the rows that are judged."""
     other = make_store(tmp_path / "other", seed=4, documents=200)
     store = job_of(recipe()).recipe.data
     job = job_of(recipe(validation_rows=5), f'data={{ "{store}" = 1.0, "{other}" = 1.0 }}')

@@ -37,7 +37,8 @@ def begun(recipe: Recipe, tmp_path: Path) -> Path:
     """The folder of a run that was stopped after a step, in the fifth phase of all."""
     own = job_of(recipe("begun"), *SMALL)
     change(own, phases_before=4)
-    loop.update(own, next(loop.load(own.rows(0), own.share(0), 0, 1, workers=0, device=own.ranks.device)), 1e-3, 0, 0)
+    batches = next(loop.load(own.rows(0), own.share(0), 0, 1, workers=0, device=own.ranks.device))
+    loop.train_step(own, batches, 1e-3, 0, 0)
     folder = tmp_path / "begun"
     Run(folder).begin(own.recipe, fingerprint="x")
     Saving(own, folder).save(1, final=True)
@@ -85,12 +86,12 @@ def test_another_vocabulary_is_moved_to(recipe: Recipe, begun: Path, other: Path
         assert not job.optimizer.state, "moments begin anew"
         assert job.began_with != ""
     assert torch.equal(fresh.objective.model.words.weight, plain.objective.model.words.weight)
-    facts = own.began_as["vocabulary"]
+    facts = own.initial_facts["vocabulary"]
     assert {name: facts[name] for name in facts if "validation" not in name} == {"kept": 125, "new": 1}
     assert facts["validation"] == own.data.validate(own, 0)["validation"]
     assert facts["validation_of_random"] == pytest.approx(fresh.data.validate(fresh, 0)["validation"], rel=1e-6)
-    assert fresh.began_as == {"vocabulary": {"kept": 0, "new": 126}}
-    assert plain.began_as == {}
+    assert fresh.initial_facts == {"vocabulary": {"kept": 0, "new": 126}}
+    assert plain.initial_facts == {}
     with pytest.raises(
         RecipeError, match=r'use data encoded with its tokenizer, or move it .*vocabulary = "transplant"'
     ):
@@ -132,7 +133,7 @@ def test_an_elmo_goes_on_with_other_words(tmp_path: Path) -> None:
 
     begun = pretrain(str(written("theirs", 0)))
     own = job_of(written("ours", 1, f'init = "{begun}"', 'vocabulary = "transplant"'))
-    facts = own.began_as["vocabulary"]
+    facts = own.initial_facts["vocabulary"]
     assert facts["kept"] + facts["new"] == own.tokenizer.vocabulary
     assert 3 < facts["kept"] < own.tokenizer.vocabulary, "words that both drew, and the signs"
     assert facts["validation"] == own.data.validate(own, 0)["validation"]
@@ -144,14 +145,14 @@ def test_it_goes_on_after_a_kill_and_its_first_weights_come_again(
 ) -> None:
     words = [*SMALL, f'init="{begun}"', 'vocabulary="transplant"']
     whole = pretrain(str(recipe("whole", steps=4, data=str(other), save=2)), words)
-    update, killed = loop.update, recipe("killed", steps=4, data=str(other), save=2)
+    update, killed = loop.train_step, recipe("killed", steps=4, data=str(other), save=2)
 
     def until_the_fourth(*given: Any, step: int) -> Any:
         if step == 4:
             raise KeyError("killed")
         return update(*given, step=step)
 
-    monkeypatch.setattr(loop, "update", until_the_fourth)
+    monkeypatch.setattr(loop, "train_step", until_the_fourth)
     with pytest.raises(KeyError, match="killed"):
         pretrain(str(killed), words)
     for thread in threading.enumerate():
@@ -159,7 +160,7 @@ def test_it_goes_on_after_a_kill_and_its_first_weights_come_again(
             thread.join()
     assert checkpoint.steps(tmp_path / "killed" / "checkpoints") == [2]
     assert Run(tmp_path / "killed").status["vocabulary"] == Run(whole).status["vocabulary"]
-    monkeypatch.setattr(loop, "update", update)
+    monkeypatch.setattr(loop, "train_step", update)
     first = open_model(tmp_path / "killed", 0).objective.model.words.weight
     assert torch.equal(first, job_of(recipe(data=str(other)), *words).objective.model.words.weight)
     begun.rename(tmp_path / "gone")

@@ -53,7 +53,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(AtOnce, "made", [])
     monkeypatch.setattr(run_group, "start", AtOnce)
     monkeypatch.setattr(run_group, "LOOK", 0.0)
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
     return AtOnce.made
 
 
@@ -124,16 +124,16 @@ def test_one_that_failed_is_made_again_and_parts_make_the_whole(
     monkeypatch.delenv("ORDSMED_STOP_AT")
     pretrain(path, words, part="2/2")
     assert made[2:] == ["seed-2", "seed-2"]
-    assert "goes on from" in (tmp_path / "run/trials/seed-2/log.txt").read_text()
+    assert "resumed from" in (tmp_path / "run/trials/seed-2/log.txt").read_text()
     assert Run(tmp_path / "run").status["state"] == "done"
-    with pytest.raises(RecipeError, match="beside --part"):
+    with pytest.raises(RecipeError, match="found with --part"):
         pretrain(path, words, part="2/2", anew=True)
 
 
 def test_a_dry_run_tells_which_there_are(recipe: Recipe, tmp_path: Path, made: list[str]) -> None:
     path = str(recipe(steps=4))
     taken, lines = rehearse(path, GRID)
-    assert lines[0].startswith("trials: 4, each a run on a device of its own: rate-1e-06,seed-1 ")
+    assert lines[0].startswith("trials: 4, each trained on one device: rate-1e-06,seed-1 ")
     assert taken.several
     assert any(line.startswith("network: ") for line in lines)
     assert lines[0] in show(path, GRID)

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
 
     folder = train(args, finetune, rehearse)
     if folder and speaks() and not (args.part and Run(folder).status.get("state") != "done"):
-        from ordsmed.train.finetune.summary import ended
+        from ordsmed.train.finetune.summary import summary_lines
 
-        print_lines(ended(folder))
+        print_lines(summary_lines(folder))
         tell_next(folder)

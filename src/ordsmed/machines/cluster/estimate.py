@@ -32,8 +32,7 @@ from ordsmed.machines.sites import slurm
 from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.pace import SHARE
 from ordsmed.train.plan import Plan
-from ordsmed.train.precision_trial import expected, with_fastest_precision
-from ordsmed.train.step_times import step_times
+from ordsmed.train.precision_trial import expected_precision, with_fastest_precision
 from ordsmed.train.training import Training, named
 
 if TYPE_CHECKING:
@@ -215,9 +214,9 @@ def estimate(
         start=start,
         seconds=seconds,
         device_hours=device_hours,
-        kilowatt_hours=_energy(speed, target, (work + checking) * trials, device_hours),
-        memory_bytes=plan.memory_bytes(),
-        notes=tuple(f"not counted: {note}" for note in missing),
+        kilowatt_hours=_energy(speed, where_found, (work + checking) * trials, device_hours),
+        memory_bytes=plan.memory().bytes,
+        notes=tuple(f"not counted: {note}" for note in lacks),
     )
 
 
@@ -242,7 +241,7 @@ def _plan_and_devices(
         plan = submit.checked_plan(name, overrides, verb, where, site, 1 if one_device else world)
         kind = "cpu" if part.gpu == "none" else "cuda"
         device = "CPU" if kind == "cpu" else f"{part.gpu} MIG {part.mig}" if part.mig else part.gpu
-        return plan, Devices(device, kind, world, nodes, expected(plan), site=absolute(site))
+        return plan, Devices(device, kind, world, nodes, expected_precision(plan), site=absolute(site))
     if nodes > 1:
         raise RecipeError("--nodes", f"found {nodes}, of this machine", "1", "name a cluster with `--site`")
     with run.in_start_folder(name) as folder:
@@ -256,7 +255,7 @@ def _plan_and_devices(
             )
     here = plan.ranks.device
     return plan, Devices(
-        devices.name_of(here), here.type, per_node or plan.ranks.world, 1, expected(plan), ranks.threads
+        devices.name_of(here), here.type, a_node or plan.ranks.world, 1, expected_precision(plan), alone_ranks.threads
     )
 
 

@@ -73,7 +73,7 @@ def _measure_steps(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measur
             began = now(device)
             for step in map(int, block):
                 batches = next(source)
-                loop.update(job, batches, rate, 0, step, step=step + 1)
+                loop.train_step(job, batches, rate, 0, step, step=step + 1)
                 tokens = sum(int(batch.spans[:, 1].sum()) for batch in batches if batch.spans is not None)
                 sizes[way].append((sum(batch.tokens.numel() for batch in batches), tokens))
             spent[way] += [(now(device) - began) / len(block)] * len(block)

@@ -28,6 +28,7 @@ from ordsmed.measure.bench.recipe import Bench
 from ordsmed.measure.bench.rounds import Rounds, RowsWatch, Spread
 from ordsmed.train import loop
 from ordsmed.train.callbacks import AfterStep, LoopState
+from ordsmed.train.plan import attention_kernels
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.recipe import Pretraining
 
@@ -48,7 +49,7 @@ def measure_training(recipe: Bench) -> tuple[Facts, list[Measurement]]:
         steady = rounds.steady(rounds.seconds)
         memory, spent = of_all(ranks, peak_memory(ranks.device), rounds.energy)
         measurement = _measurement(recipe, job, Spread.of(steady), peak=peak * ranks.world, memory=memory)
-        attention = "".join(plan.attention())
+        attention = "".join(attention_kernels(plan))
         ways: Facts = {
             "kernels": job.kernels.removeprefix("kernels: "),
             "attention": attention.removeprefix("attention: "),

@@ -31,7 +31,7 @@ from ordsmed.train import request
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.finetune.trials import FinetuningTrials
-from ordsmed.train.plan import Plan
+from ordsmed.train.plan import Plan, layout_lines
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.texts import TextData
@@ -128,7 +128,7 @@ def layout(
         kind = read(home, overrides, site=site)[1]
         if kind not in PLANS:
             raise RecipeError(name, "is not a training", "a recipe or run of `ordsmed pretrain` or `finetune`")
-        return PLANS[kind].read(home, overrides, layout=layout, site=site, devices=devices).lying()
+        return layout_lines(PLANS[kind].read(home, overrides, layout=layout, site=site, devices=devices))
 
 
 def difference(first: str, second: str, overrides: Sequence[str] = ()) -> list[str]:

@@ -23,7 +23,7 @@ from ordsmed.train import checkpoint, guard, meters
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.finish import beside, verdict_on, where
 from ordsmed.train.pretrain.recipe import Pretraining
-from ordsmed.train.scores import found_in, numbers
+from ordsmed.train.scores import numbers, read_scores
 from ordsmed.weights import probe_results
 
 LAST = 10  # steps of the reported mean loss
@@ -151,7 +151,7 @@ def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
     lines += _guessing(status)
     if stretches := status.get("left_out"):
         lines.append(
-            f"left out: {many(guard.left_out(stretches), 'step')} skipped, the last for {stretches[-1]['why']}"
+            f"left out: {many(guard.count_skipped(stretches), 'step')} skipped, the last for {stretches[-1]['why']}"
         )
     if status.get("deadline"):
         lines.append(f"deadline {duration(status['deadline'])}: steps were adjusted from {status.get('steps_asked')}")
@@ -231,7 +231,7 @@ def _numeric(value: object) -> bool:
 def _scores(folder: Path) -> list[str]:
     """Return the scores with those of guessing, and the verdict if a run learned little."""
     try:
-        facts = found_in(folder)
+        facts = read_scores(folder)
     except DataError as error:
         return [f"scores: unknown: {error}"]
     scores, guessed = numbers(facts), numbers(facts.get("guessing", {}))

@@ -18,7 +18,7 @@ from ordsmed.tell.show.state import sound
 from ordsmed.tell.stability.plan import Study
 from ordsmed.train import meters
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.guard import left_out
+from ordsmed.train.guard import count_skipped
 from ordsmed.train.run_group import PlannedRun
 
 LOSSES = ("loss", "validation", "squared_error")  # metrics of fine-tuning for which lower is better
@@ -81,7 +81,7 @@ def _of_run(seed: int, member: PlannedRun, failed: str) -> dict[str, Any]:
     try:
         status = sound(member.folder)
         row["state"] = "failed" if failed else status.get("state", row["state"])
-        row["left_out"] = left_out(status.get("left_out", []))
+        row["left_out"] = count_skipped(status.get("left_out", []))
         row["notes"] += [
             f"steps {stretch['first']:,} to {stretch['last']:,} were left out: {stretch['why']}"
             for stretch in status.get("left_out", [])

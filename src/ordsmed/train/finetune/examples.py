@@ -43,8 +43,6 @@ class TaskSplit:
 
 @dataclass
 class TaskData:
-    """The data that a fine-tuning trains on and is validated with."""
-
     task: TaskSettings  # settings, completed by the data
     tokenizer: Tokenizer
     packing: Packing
@@ -69,7 +67,7 @@ class TaskData:
         train = make("train", learning)
         dev = None if judging is None else make("dev", judging)
         if not len(train.features):
-            raise DataError(", ".join(task.paths("train")), "no example to learn from", "one or more")
+            raise DataError(", ".join(task.paths("train")), "no training example", "one or more")
         return TaskData(task, tokenizer, packing(tokenizer, network), seed, train, dev)
 
     def rows(self, index: int, before: int = 0) -> ExampleRows:
@@ -77,7 +75,7 @@ class TaskData:
         return self.task.rows(features, self.packing, self.batch, self.seed, index + before)
 
     def renew(self, job: Job, folder: Path, index: int, inner: int) -> int:
-        """Let the model choose its training examples; the choice is saved, and a resumed run reads it again."""
+        """Let the model choose its training examples. The choice is saved for a resumed run."""
         task, recipe, steps = self.task, job.recipe, job.phases[index].steps
         assert isinstance(recipe, Finetuning)
         if not isinstance(task, Renewing) or (every := task.renewal(recipe.epoch)) is None:
@@ -86,7 +84,7 @@ class TaskData:
         path = folder / CHOSEN / f"{begin:08d}.npy"
         if inner == begin:
             self._choose(task, job, path, begin)
-        chosen = files.mapped(path, "what the run learns from", "put it back, or begin anew with --anew")
+        chosen = files.mapped(path, "what the run learns from", "restore it, or start again with --anew")
         self.chosen = task.with_chosen(self.train.features, chosen)
         return min(begin + every, steps) if every else steps
 
@@ -155,13 +153,13 @@ class TaskData:
         if not scores:
             raise DataError(
                 ", ".join(self.task.paths("dev")),
-                "hold no right answers",
-                "files to validate on",
-                "leave task.dev out; `ordsmed predict` answers them when it is done",
+                "have no answers",
+                "files for validation",
+                "leave task.dev out, and run `ordsmed predict` on these files afterwards",
             )
         better = [name for name in scores if not name.endswith(UNCOMPARED)]
         if score not in better:
-            raise RecipeError("best", f"found {score}", "a score of which more is better", nearest(score, better))
+            raise RecipeError("best", f"found {score}", "a score for which higher is better", nearest(score, better))
 
     def describe(self, job: Job, found: dict[str, float]) -> str:
         scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(UNCOMPARED)}
@@ -201,7 +199,7 @@ def _split(
     records: Sized,
     max_unknown: float = MOST,
 ) -> TaskSplit:
-    """Return features from the cache, or make and store them; raise first if too many tokens are unknown."""
+    """Return the features of a split, cached on disk if `cache` is set; raise if too many tokens are unknown."""
     location, features = ", ".join(task.paths(name)), reader(tokenizer, network)
     if not cache:
         fresh = task.features(records, features)
@@ -213,7 +211,7 @@ def _split(
     key = value_key(described, 16)
     folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
     if folder.is_dir():
-        detail(f"{folder}: features stand, reused")
+        detail(f"{folder}: cached features are used")
         features.unknown.count(Features.open(folder).ids, tokenizer)
         features.unknown.check(location, max_unknown)
     else:

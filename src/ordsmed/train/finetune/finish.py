@@ -15,7 +15,7 @@ from ordsmed.train import average, checkpoint
 from ordsmed.train.finetune.examples import TaskData, TaskSplit
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
-from ordsmed.train.session import leave_weights
+from ordsmed.train.results import leave_weights
 from ordsmed.weights import boxes, weights
 
 
@@ -44,15 +44,13 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
 
 
 def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> dict[str, Any]:
-    """Return scores on the dev files and write predictions; settings fitted to these files are kept in `data.task`."""
+    """Write predictions on the dev files, and return their scores; `data.task` gets settings fitted to them."""
     alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
     answers, means = predict_all(task, dev.features, data.packing, alone)  # in full precision, as `evaluate` does
     task_before, fitted = data.task, data.task.fitted(dev.records, dev.features, answers)
     for field in dataclasses.fields(fitted):
         if (value := getattr(fitted, field.name)) != getattr(task_before, field.name):
-            say(
-                f"task.{field.name} = {value}: the best on the dev files, so what they score by it is a little too good"
-            )
+            say(f"task.{field.name} = {value}: chosen on the dev files, so scores on these files are slightly too high")
     data.task = fitted
     means |= fitted.losses(dev.features, answers)
     predictions = fitted.predictions(dev.records, dev.features, answers)

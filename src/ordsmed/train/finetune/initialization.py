@@ -31,18 +31,18 @@ from ordsmed.weights.trained_model import Trained, open_model
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialModel:
     """The network, tokenizer and weights that a fine-tuning starts from."""
 
     network: ModelSettings  # settings
     tokenizer: Tokenizer
-    fill: Callable[[Task, TaskSettings], Begun]  # loads the weights into a task, and the head if it is kept
+    fill: Callable[[Task, TaskSettings], Loaded]  # loads the weights into a task, and the head if it is kept
     head: str = ""  # the role of a trained head; empty: none
     learned: TaskSettings | None = None  # the task of that head
 
 
 @dataclass(frozen=True)
-class Begun:
+class Loaded:
     note: str = ""  # source of the weights, and which are random; empty: all
     labels: tuple[str, ...] = ()  # labels known by the head that is trained further
     head: bool = False  # whether a trained head is used
@@ -52,65 +52,69 @@ class Begun:
         return {"head_kept": list(self.labels) or True} if self.head else {}
 
 
-def start(recipe: Finetuning, folder: Path | None = None) -> Start:
-    """Return the network and tokenizer of a recipe, or of the run in `folder` if it is resumed."""
-    kept = folder / "tokenizer" if folder else None
-    if kept and kept.is_dir() and recipe.examples:
-        again = recipe.init and not recipe.fresh  # needed only if the run has no checkpoint yet
-        return Start(
+def start(recipe: Finetuning, folder: Path | None = None) -> InitialModel:
+    """Return the initial model of a recipe; for a resumed run in `folder`, with the run's tokenizer."""
+    tokenizer_folder = folder / "tokenizer" if folder else None
+    if tokenizer_folder and tokenizer_folder.is_dir() and recipe.examples:
+        reads_init = recipe.init and not recipe.fresh  # needed only if the run has no checkpoint yet
+        return InitialModel(
             recipe.model,
-            Tokenizer.load(kept),
-            lambda task, its: _pretrained(recipe).fill(task, its) if again else Begun(),
+            Tokenizer.load(tokenizer_folder),
+            lambda task, settings: _pretrained(recipe).fill(task, settings) if reads_init else Loaded(),
         )
     if recipe.init is None:
         assert recipe.tokenizer is not None
-        return Start(recipe.model, read_tokenizer(recipe.tokenizer), lambda task, its: Begun())
+        return InitialModel(recipe.model, read_tokenizer(recipe.tokenizer), lambda task, settings: Loaded())
     source = _pretrained(recipe)
     tokenizer = read_tokenizer(recipe.tokenizer) if recipe.tokenizer else source.tokenizer
     if tokenizer.fingerprint != source.tokenizer.fingerprint and not recipe.fresh:
         raise RecipeError("tokenizer", f"is another than that of {recipe.init}", "", "leave `tokenizer` out")
     check_same(recipe.model, source.network, recipe.init)
-    fill = (lambda task, its: Begun()) if recipe.fresh else source.fill
+    fill = (lambda task, settings: Loaded()) if recipe.fresh else source.fill
     new = recipe.fresh or recipe.fresh_head
     head, learned = ("", None) if new else (source.head, source.learned)
-    return Start(recipe.model or source.network, tokenizer, fill, head, learned)
+    return InitialModel(recipe.model or source.network, tokenizer, fill, head, learned)
 
 
-def _pretrained(recipe: Finetuning) -> Start:
+def _pretrained(recipe: Finetuning) -> InitialModel:
     assert recipe.step != "all", "each trial has a step of its own"
     origin = Origin.of(str(recipe.init), key="init").owner
     origin.one_step(recipe.step, "step")
     if origin.kind is not FolderKind.HUGGING_FACE:
         trained = open_model(origin, recipe.step)
         head = head_of(trained.objective) if isinstance(trained.objective, Task) else ""
-        network = _as_read(trained.settings, shifted=trained.objective.shifted)
+        network = _bidirectional(trained.settings, shifted=trained.objective.shifted)
         learned = trained.learned if head else None
-        return Start(network, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained), head, learned)
+        return InitialModel(
+            network, trained.tokenizer, lambda task, settings: _adopt(task, settings, recipe, trained), head, learned
+        )
     folder, tokenizer, form, learned = origin.folder, origin.tokenizer(), load("formats", foreign.FORMAT)(), None
-    network = _as_read(origin.network(), shifted=form.is_shifted(folder))
+    network = _bidirectional(origin.network(), shifted=form.is_shifted(folder))
     head = str((_task_of(folder) or [""])[0])
     with contextlib.suppress(DataError):  # a head with unreadable settings is not loaded, which is reported later
         learned = form.task(folder)
 
-    def fill(task: Task, its: TaskSettings) -> Begun:
-        return _adopt_foreign(task, its, recipe, folder, tokenizer)
+    def fill(task: Task, settings: TaskSettings) -> Loaded:
+        return _adopt_foreign(task, settings, recipe, folder, tokenizer)
 
-    return Start(network, tokenizer, fill, head, learned)
+    return InitialModel(network, tokenizer, fill, head, learned)
 
 
-def _as_read(network: ModelSettings, *, shifted: bool) -> ModelSettings:
-    """Return a network for tasks: a hybrid (causal and masked) is used bidirectionally."""
+def _bidirectional(network: ModelSettings, *, shifted: bool) -> ModelSettings:
+    """Return the settings of a hybrid (causal and masked) network without its causal mask."""
     return dataclasses.replace(network, causal=False) if shifted and network.capabilities.causal else network
 
 
-def _adopt(task: Task, its: TaskSettings, recipe: Finetuning, trained: Trained) -> Begun:
+def _adopt(task: Task, settings: TaskSettings, recipe: Finetuning, trained: Trained) -> Loaded:
     tensors = trained.objective.networks()[""].tensors()
     left = weights.adopt(task.networks()[""].tensors(), tensors, trained.settings.begins, trained.folder)
-    return _go_on(task, its, recipe, trained, left)
+    return _load_head(task, settings, recipe, trained, left)
 
 
-def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
-    """Load weights of a Hugging Face folder, and its head if it is of the same kind; report an unreadable head."""
+def _adopt_foreign(
+    task: Task, settings: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer
+) -> Loaded:
+    """Load weights of a Hugging Face folder, and its head if it is for the same kind of task."""
     sentence_modules.tell_left_out(folder)
     left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
     head, alone = head_of(task), recipe.fresh_head or sentence_modules.behind(folder)
@@ -118,8 +122,8 @@ def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Pa
         try:
             trained = open_model(folder)
         except DataError as error:
-            say(f"{error}; so its head stays behind")
-    return _go_on(task, its, recipe, trained, left)
+            say(f"{error}; so its head is not used")
+    return _load_head(task, settings, recipe, trained, left)
 
 
 def _task_of(folder: Path) -> Sequence[Any] | None:
@@ -129,21 +133,21 @@ def _task_of(folder: Path) -> Sequence[Any] | None:
     return None
 
 
-def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:
-    """Load the head of `trained` if its task is of the same kind; `left` names weights that are random otherwise."""
+def _load_head(task: Task, settings: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Loaded:
+    """Load the head of `trained` if it is for the same kind of task. `left` names the weights not loaded so far."""
     kept = KeptHead()
     if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
-        scales = (trained.learned.scale, its.scale) if task.number and trained.objective.number else None
+        scales = (trained.learned.scale, settings.scale) if task.number and trained.objective.number else None
         kept = keep(task, trained.objective, scales)
     roles = dict.fromkeys(name.partition(".")[0] for name in left if name not in kept.names)
     note = f"weights from {recipe.init}"
     if kept.names:
-        return Begun(f"{note} {kept.note}", kept.labels, head=True)
-    random = f"; random to begin with: {', '.join(roles)}" if roles else ""
-    return Begun(f"{note}{random}{f' ({kept.note})' if kept.note else ''}")
+        return Loaded(f"{note} {kept.note}", kept.labels, head=True)
+    random = f"; random at the start: {', '.join(roles)}" if roles else ""
+    return Loaded(f"{note}{random}{f' ({kept.note})' if kept.note else ''}")
 
 
-def prepared(task: Task, recipe: Finetuning) -> Task:
+def prepare(task: Task, recipe: Finetuning) -> Task:
     if recipe.freeze:
         task.freeze()
     if recipe.adapters:

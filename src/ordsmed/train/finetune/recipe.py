@@ -26,61 +26,63 @@ class Finetuning(Training):
     """Train a pretrained network for a task."""
 
     task: Annotated[Any, Menu("tasks")]
-    """what is learned, and from which files"""
+    """the task, with its files"""
     step: int | Literal["all"] | None = None
-    """of the run that `init` names: start from this checkpoint; all: a trial from each; left out: from the last"""
+    """checkpoint of the run `init` to start from; all: one trial from each; left out: the last one"""
     fresh: bool = False
-    """random weights in place of those of `init`: what pretraining is to be compared with"""
+    """start from random weights instead of those of `init`, as a baseline for pretraining"""
     fresh_head: bool = False
-    """random weights in the head; false: one of the same kind that `init` has learned goes on, label by label"""
+    """start from a random head; false: a head of `init` for the same kind of task is trained further, label by label"""
     tokenizer: str | None = None
-    """folder, file or recipe; left out: that of `init`"""
+    """folder, file or recipe of the tokenizer; left out: that of `init`"""
     epochs: float = 3.0
-    """how often the training data are gone through; elsewhere num_train_epochs"""
+    """epochs over the training data; elsewhere num_train_epochs"""
     steps: int = 0
-    """updates of the weights, in place of epochs; elsewhere max_steps"""
+    """number of steps, instead of epochs; elsewhere max_steps"""
     epoch_steps: EpochSteps = "exact"
-    """how epochs become steps: as many as their examples fill, rounded (exact); whole steps each, the last one filled
-    up (Google's ELECTRA) or left out (down: NVIDIA's); by entries of the files (records: Google's BERT), whose long
-    texts are several examples; or as up, what is left of one in the end filled up too (whole: transformers). But for
-    exact a share of warm-up is rounded down, for whole up"""
+    """how epochs become steps: exact: examples divided by the batch size, rounded; up: each epoch rounded up (Google's
+    ELECTRA); down: each rounded down (NVIDIA's); records: counted in entries of the files, whose long texts are
+    several examples (Google's BERT); whole: as up, with the last part of an epoch rounded up too (transformers). A
+    warm-up that is a share is rounded down, for whole up, and not for exact"""
     course: Literal["steps", "epochs"] = "steps"
-    """epochs: the rate goes its way over all of `epochs` and a step more; `steps` are done at most (NVIDIA's)"""
+    """epochs: the schedule spans all of `epochs` and one more step, and `steps` limits the run (NVIDIA's); steps: it
+    spans the run"""
     batch: int = 32
-    """examples a step over all devices; elsewhere batch_size, train_batch_size"""
+    """examples of a step over all devices; elsewhere batch_size, train_batch_size"""
     learning_rate: float | None = None
-    """peak learning rate; left out: as the family is usually fine-tuned, like warmup, layer_decay and freeze;
-    elsewhere lr, learning_rate"""
+    """peak learning rate; left out: as the family is usually fine-tuned, like warmup, layer_decay and freeze; elsewhere
+    lr, learning_rate"""
     warmup: float | None = None
-    """1 and more: steps; below 1: a share of them; elsewhere warmup_steps, warmup_ratio, warmup_proportion"""
+    """warm-up: 1 and more: steps; below 1: a share of all steps; elsewhere warmup_steps, warmup_ratio,
+    warmup_proportion"""
     schedule: Schedule = field(default_factory=Schedule)
-    """the course of the rate after its warm-up"""
+    """schedule of the learning rate after its warm-up"""
     layer_decay: float | None = None  # type: ignore[assignment]
-    """each layer learns at this share of the rate of the one above it; 1: all alike"""
+    """learning rate of a layer as a share of that of the layer above it; 1: the same for all layers"""
     freeze: bool | None = None
-    """the network below the head stays as it is"""
+    """train only the head"""
     adapters: Adapters | None = None
-    """low-rank adapters learn in place of the network's own weights, where memory is short"""
+    """train low-rank adapters instead of the network's weights, to save memory"""
     checks: int = 1
-    """so often an epoch the dev files are judged and a checkpoint is written"""
+    """validations and checkpoints in each epoch"""
     save: int = 0
-    """steps between more checkpoints, to go on from; 0: none; elsewhere save_steps"""
+    """steps between additional checkpoints for resuming; 0: none; elsewhere save_steps"""
     best: str = ""
-    """the score by which checkpoints are compared; left out: the task's own"""
+    """score that selects the best checkpoint; left out: the task's score"""
     patience: int = 0
-    """stop after so many checks without a better score; 0: never; elsewhere early_stopping_patience"""
+    """stop after this many validations without a better score; 0: never; elsewhere early_stopping_patience"""
     features: str = "work/features"
-    """folder in which examples are kept as the network reads them, so that the next start is quicker; empty: none"""
+    """folder that caches tokenized examples for later runs; empty: no cache"""
     seeds: tuple[int, ...] = ()
-    """a trial with each, and their mean and deviation; left out: one run with `seed`"""
+    """train one trial with each seed, and report mean and deviation; left out: one run with `seed`"""
     grid: dict[str, Any] = field(default_factory=dict)
-    """a trial with each combination: { learning_rate = [3e-5, 5e-5], task.length = [128, 256] }; any setting"""
+    """train one trial with each combination: { learning_rate = [3e-5, 5e-5], task.length = [128, 256] }; any setting"""
     jobs: int = 0
-    """trials at a time; 0: one a GPU, on a CPU one to two cores"""
+    """trials at a time; 0: one for each GPU, on a CPU one for every two cores"""
     examples: int = 0
-    """in the training data; counted, not to be set"""
+    """number of training examples; counted by the program, not to be set"""
     records: int = 0
-    """entries of its files, where `epoch_steps` goes by them; counted, not to be set"""
+    """number of entries in the training files, if `epoch_steps` counts them; counted by the program, not to be set"""
 
     verb: ClassVar[str] = "finetune"
     HOW: ClassVar[tuple[str, ...]] = (*Training.HOW, "jobs", "features")
@@ -88,12 +90,10 @@ class Finetuning(Training):
 
     def __post_init__(self) -> None:
         if self.init is None and (self.model is None or self.tokenizer is None):
-            raise ValueError(
-                "init: missing; wanted a pretrained model, or a [model] and a tokenizer to start at random"
-            )
+            raise ValueError("init: missing; wanted a pretrained model, or [model] and a tokenizer for random weights")
         if isinstance(self.average, Tail):
             raise ValueError(
-                "average: found one of the last steps; wanted a number, for a fine-tuning leaves its best check"
+                "average: found a table; wanted a number, because a fine-tuning uses its best checkpoint, not the last"
             )
         if not self.task.paths("train"):
             raise ValueError("task.train: missing; wanted files to learn from")
@@ -110,15 +110,15 @@ class Finetuning(Training):
             raise ValueError(f"epochs: found {self.epochs}; wanted above 0, to {MOST:,}")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate: found {self.learning_rate}; wanted a finite number above 0")
-        longest = self.laid().span(self.updates)
+        longest = self.run_schedule().span(self.updates)
         if self.warmup is not None and not 0 <= self.warmup <= (longest or math.inf):
             raise ValueError(f"warmup: found {self.warmup:g}; wanted 0 to {longest or 'all'} steps")
         if self.task.length < 1:
             raise ValueError(f"task.length: found {self.task.length}; wanted 1 or more")
         if isinstance(self.step, int) and self.init is None:
-            raise ValueError(f"step: found {self.step} without init; wanted a run as `init`, which saved it")
+            raise ValueError(f"step: found {self.step} without init; wanted a run as `init`")
         if self.patience and not self.task.paths("dev"):
-            raise ValueError(f"patience: found {self.patience} without task.dev; wanted files to validate on")
+            raise ValueError(f"patience: found {self.patience} without task.dev; wanted files for validation")
         object.__setattr__(self, "grid", check_axes(self.seeds, self.grid))
         if self.complete:
             super().__post_init__()
@@ -133,7 +133,7 @@ class Finetuning(Training):
 
     @property
     def complete(self) -> bool:
-        """Whether the recipe has every setting that a run needs, like the recipe in a run's folder."""
+        """Whether no setting is left to the network's family, as in the recipe of a run's folder."""
         return None not in (self.learning_rate, self.warmup, self.layer_decay, self.freeze, self.optimizer)
 
     def fill_defaults(self, network: ModelSettings, head: TaskSettings | None = None) -> Finetuning:
@@ -180,8 +180,8 @@ class Finetuning(Training):
                 length=self.task.length,
                 batch=self.batch,
                 learning_rate=self.learning_rate or 1.0,
-                warmup=self._rise(),
-                schedule=self.laid(),
+                warmup=self._warmup_steps(),
+                schedule=self.run_schedule(),
             ),
         )
 
@@ -189,17 +189,17 @@ class Finetuning(Training):
         (phase,) = phases
         return replace(self, steps=phase.steps, course="steps", warmup=phase.warmup, schedule=phase.schedule)
 
-    def laid(self) -> Schedule:
+    def run_schedule(self) -> Schedule:
         if self.course == "steps" or not self.examples:
             return self.schedule
         return replace(self.schedule, over=int(self.epochs * self.examples / self.batch) + 1)
 
-    def _rise(self) -> float:
-        """Return the warm-up; by the rules of other programs a share is rounded to full steps."""
+    def _warmup_steps(self) -> float:
+        """Return the warm-up; if `epoch_steps` follows another program, a share is rounded to steps as there."""
         warmup = self.warmup or 0.0
         if self.epoch_steps == "exact" or warmup >= 1 or not self.updates:
             return warmup
-        rise = warmup * self.laid().span(self.updates)
+        rise = warmup * self.run_schedule().span(self.updates)
         return float(math.ceil(rise) if self.epoch_steps == "whole" else int(rise))
 
     @property

@@ -7,11 +7,11 @@ from pathlib import Path
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.learn.score.squad import written
 from ordsmed.train import trial_results
-from ordsmed.train.scores import found_in, numbers
+from ordsmed.train.scores import numbers, read_scores
 
 
-def ended(folder: Path) -> list[str]:
-    facts = found_in(folder)
+def summary_lines(folder: Path) -> list[str]:
+    facts = read_scores(folder)
     if kind_of_folder(folder) is FolderKind.TRIALS:
         lines = trial_results.summary(folder)
     else:

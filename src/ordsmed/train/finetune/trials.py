@@ -33,15 +33,14 @@ class FinetuningTrials(Trials):
 
     @property
     def score(self) -> str:
-        """The score's name, from a finished trial if there is one, because it may depend on the labels."""
+        """The name of the score; it may depend on labels, which only a finished trial has recorded."""
         done = next((trial for trial in self.runs if trial.done), None)
         return (run.read_recipe(Finetuning, done.folder) if done else self.recipe).score
 
-    def alike(self, recipe: Training) -> str:
-        """Return a key of the settings that decide the initial model and the data."""
+    def plan_key(self, recipe: Training) -> str:
         return repr([getattr(recipe, key) for key in READ])
 
-    def check_alike(self, plan: Plan, recipe: Training) -> None:
+    def check_plan(self, plan: Plan, recipe: Training) -> None:
         assert isinstance(plan, FinetuningPlan)
         assert isinstance(recipe, Finetuning)
         plan.check(recipe)
@@ -51,7 +50,7 @@ def _steps(init: str | None) -> list[int]:
     """Return the checkpoint steps of a run; 0 is included if its initial weights can be made again."""
     origin = Origin.of(init, key="init") if init is not None else None
     if origin is None or not origin.is_run:
-        raise RecipeError("step", f"found all, but {init} is no run", "a run's folder as `init`")
+        raise RecipeError("step", f"found all, but {init} is not a run", "a run's folder as `init`")
     steps = origin.steps()
     try:
         if 0 in steps:

@@ -17,7 +17,7 @@ from ordsmed.train.mesh.precision import DTYPES
 FLASH = "flash kernels for texts of any length"
 
 
-def way(
+def attention_lines(
     network: ModelSettings, layout: Layout, ranks: Ranks, lengths: Sequence[int], *, mixed: bool = False
 ) -> list[str]:
     """Return one line on the attention of rows of these lengths; none for a network without attention.
@@ -32,9 +32,9 @@ def way(
     if ranks.device.type == "cpu":
         return [f"attention: {_on_a_cpu(network, layout, lengths, reach, dropout, mixed=mixed)}"]
     if not lack and not mixed:
-        options = "; dropout by torch's operator below them" if dropout else ""
+        options = "; dropout in torch's operator" if dropout else ""
         return [f"attention: {FLASH}, no mask{options}"]
-    wanted = f"want {lack}" if lack else "want rows that are all read one way"
+    wanted = f"need {lack}" if lack else "need rows of one direction"
     local = ", and where layers are local" if reach is not None else ""
     masked = f"a mask where rows hold several texts or padding{local}"
     return [f"attention: torch's kernel; {masked} ({FLASH} {wanted})"]
@@ -43,12 +43,12 @@ def way(
 def _on_a_cpu(
     network: ModelSettings, layout: Layout, lengths: Sequence[int], reach: int | None, dropout: float, *, mixed: bool
 ) -> str:
-    products = "products by hand, for with dropout torch's kernel is slower" if dropout else "torch's kernel"
+    products = "plain products, because torch's kernel is slower with dropout" if dropout else "torch's kernel"
     if layout.precision == "bf16" and not dropout and not layout.compile:
         long = network.capabilities.causal and max(lengths) > QUERIES
-        products += f", gradients by products, which are faster in bf16{f' to {QUERIES} tokens' if long else ''}"
+        products += f", gradients by plain products, which are faster in bf16{f' to {QUERIES} tokens' if long else ''}"
     if layout.compile:
-        return f"{products}; masks, for blocks are compiled"
+        return f"{products}; masks, because blocks are compiled"
     if mixed:
         return f"{products}; masks where rows are read from left to right"
     parts = [products, "texts one by one where that costs less than a mask"]

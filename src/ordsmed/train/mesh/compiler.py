@@ -39,7 +39,7 @@ class Compiler:
 
 
 def compile_blocks(blocks: Sequence[nn.Module], compiler: Compiler) -> None:
-    """Compile the training pass of blocks; validation has other shapes and is not compiled."""
+    """Compile blocks for training. Validation has other shapes and is not compiled."""
     import torch._dynamo
 
     torch._dynamo.config.recompile_limit = LIMIT
@@ -49,10 +49,10 @@ def compile_blocks(blocks: Sequence[nn.Module], compiler: Compiler) -> None:
             if isinstance(layer, Dropout):  # on a CPU numpy draws the mask, from a key of each micro-batch
                 layer.mask = torch.compiler.disable(layer.mask)  # type: ignore[method-assign]
         block.compile(backend=compiler)
-        block._compiled_call_impl = _while_it_learns(block, cast("Forward", block._compiled_call_impl))
+        block._compiled_call_impl = _only_in_training(block, cast("Forward", block._compiled_call_impl))
 
 
-def _while_it_learns(block: nn.Module, compiled: Forward) -> Forward:
+def _only_in_training(block: nn.Module, compiled: Forward) -> Forward:
     def call(*inputs: object, **more: object) -> Tensor:
         from torch._dynamo.exc import FailOnRecompileLimitHit
 
@@ -61,7 +61,7 @@ def _while_it_learns(block: nn.Module, compiled: Forward) -> Forward:
         try:
             return compiled(*inputs, **more)
         except FailOnRecompileLimitHit:
-            problem = f"torch compiled a block {LIMIT} times, each time for other shapes"
-            raise Trouble("layout.compile", problem, "few shapes of rows", "set layout.compile = false") from None
+            problem = f"torch compiled a block {LIMIT} times for different shapes"
+            raise Trouble("layout.compile", problem, "fewer row shapes", "set layout.compile = false") from None
 
     return call

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.machine.threads import MAX_THREADS
-from ordsmed.base.say import many, size
+from ordsmed.base.machine.threads import MOST_THREADS
+from ordsmed.base.say import many
 from ordsmed.base.settings import as_toml
 from ordsmed.data.loader import Share
 from ordsmed.learn.phases import Phase
@@ -26,68 +26,69 @@ TOKENS_HELD = {"cpu": 8_192, "cuda": 65_536}  # a micro-batch that keeps the dev
 
 @dataclass(frozen=True)
 class Layout:
-    """Settings of the machine; without dropout, results depend on them only by rounding."""
+    """How the machine runs a training. Without dropout, results depend on it only by rounding."""
 
     replicate: int = 0
-    """ranks that each hold a copy (DDP); 0: all that shard and tensor leave over"""
+    """ranks that each hold a copy of the weights (DDP); 0: all ranks that shard and tensor do not use"""
     shard: int = 1
-    """ranks over which weights, gradients and moments are split (FSDP2); 1: each holds all"""
+    """ranks over which weights, gradients and moments are split (FSDP2); 1: not split"""
     tensor: int = 1
-    """ranks that share every layer (tensor parallelism), best neighbors on one machine; 1: none;
-    elsewhere tensor_model_parallel_size"""
+    """ranks that split every layer (tensor parallelism), best on one machine; 1: not split; elsewhere
+    tensor_model_parallel_size"""
     micro: int | tuple[int, ...] = 0
-    """rows a device holds at a time, one number or one a phase; 0: as many as make `tokens`;
-    elsewhere per_device_train_batch_size, micro_batch_size, gradient_accumulation_steps"""
+    """rows of a micro-batch on each device, one number or one for each phase; 0: as many as `tokens` allows; elsewhere
+    per_device_train_batch_size, micro_batch_size, gradient_accumulation_steps"""
     tokens: int = 0
-    """that a device holds at a time where `micro` says nothing; 0: about 8 thousand (CPU) or 64 thousand (GPU)"""
+    """tokens of a micro-batch if `micro` is 0; 0: about 8 thousand on a CPU, 64 thousand on a GPU"""
     precision: Literal["fp32", "tf32", "bf16", "fp16", "auto"] = "auto"
-    """products in fp32, in TF32 (NVIDIA since Ampere), bf16, or fp16 with dynamic scaling; weights are fp32 always;
-    auto: 16 bits that the GPU has units for; on a CPU bf16 where steps are faster by a fifth, as is measured once, else
-    fp32; a run keeps the choice;
-    elsewhere fp16, bf16, amp, mixed_precision"""
+    """number format of products: fp32, TF32 (NVIDIA since Ampere), bf16, or fp16 with loss scaling; weights are always
+    fp32; auto: the 16-bit format that the GPU has units for; on a CPU bf16 if a measurement finds steps at least a
+    fifth faster, else fp32; a run keeps the choice; elsewhere fp16, bf16, amp, mixed_precision"""
     exact: tuple[Literal["embeddings", "norms", "types"], ...] = ()
-    """with bf16 or fp16: what is computed in fp32 all the same"""
+    """with bf16 or fp16: parts that are still computed in fp32"""
     fp8: bool = False
-    """with bf16: products of the blocks' linear layers in 8 bits, on Ada, Hopper and later; not measured on any yet"""
+    """with bf16: 8-bit products in the blocks' linear layers, on Ada, Hopper and later GPUs; not measured on any yet"""
     reduce: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """in which precision gradients travel between ranks"""
+    """number format in which gradients are summed over ranks"""
     overlap: bool = True
-    """copies sum their gradients while the backward pass goes on; false: all at once after it"""
+    """sum gradients of copies during the backward pass; false: after it"""
     reshard: bool = True
-    """split weights are given back after a block's forward and fetched again for its backward; false: kept till then"""
+    """free gathered weights after a block's forward pass and gather them again for its backward pass; false: keep them
+    until then"""
     sequence: bool = True
-    """tensor parallelism: norms and dropout split along the row too"""
+    """tensor parallelism: also split norms and dropout, along the sequence"""
     divisible: int = 128
     """tensor parallelism: the vocabulary is split into parts of a multiple of this many rows"""
     recompute: bool = False
-    """keep only the blocks' inputs and compute them again for the backward pass; elsewhere gradient_checkpointing"""
+    """keep only the inputs of blocks, and compute their activations again in the backward pass; elsewhere
+    gradient_checkpointing"""
     compile: bool = False
-    """torch.compile, block by block; elsewhere torch_compile"""
+    """compile each block by torch.compile; elsewhere torch_compile"""
     kernels: Literal["auto", "plain"] = "auto"
-    """auto: on a GPU those of our own that are equal there to torch's (dropout draws otherwise), on AMD's CPUs since
-    Zen 5 oneDNN's products in fp32; plain: torch's own"""
+    """auto: this project's kernels on a GPU where results equal torch's (dropout draws other numbers), and oneDNN's
+    fp32 products on AMD CPUs since Zen 5; plain: torch's kernels only"""
     scale: float = 65_536.0
-    """fp16: the factor of the loss at the start; halved when a gradient runs over; elsewhere loss_scale"""
+    """fp16: initial factor of the loss; halved when gradients overflow; elsewhere loss_scale"""
     scale_window: int = 1_000
-    """fp16: so many good steps double the factor; 0: it stays as it is, and a gradient that runs over is trouble"""
+    """fp16: good steps after which the factor is doubled; 0: the factor is fixed, and overflow is trouble"""
     device: str = "auto"
     """cpu, cuda, or auto: a GPU if there is one; elsewhere no_cuda, use_cpu"""
     threads: int = 0
-    """CPU threads of a process; 0: as OMP_NUM_THREADS says, else its share of the cores that others leave idle"""
+    """CPU threads of a process; 0: as OMP_NUM_THREADS says, else its share of the idle cores"""
     workers: int = -1
-    """processes that make batches ahead; -1: none on a CPU, some on a GPU;
-    elsewhere num_workers, dataloader_num_workers"""
+    """processes that prepare batches in advance; -1: none on a CPU, some on a GPU; elsewhere num_workers,
+    dataloader_num_workers"""
     deterministic: bool = False
-    """on a GPU: only kernels that give the same bits every time, which is slower"""
+    """on a GPU: use only kernels with the same bits every time; slower"""
     patience: float = 600.0
     """seconds without a step after which a rank counts as hanging"""
     background: bool = True
-    """checkpoints are written while training goes on, from a copy of what this rank writes"""
+    """write checkpoints while training continues, from a copy of the tensors"""
     unsaved: bool = False
-    """train on when the first checkpoint of a run cannot be written; else the run stops there"""
+    """continue if the first checkpoint of a run cannot be written; false: the run stops"""
     writers: int = 0
-    """of ranks that hold the same weights and moments so many write them, each a share, and so keep that copy; 0: at
-    most 16, so that hundreds of ranks leave few files"""
+    """of ranks that hold the same tensors, the number that write them, each a share; a writer keeps a copy of its share
+    in memory; 0: at most 16, so that hundreds of ranks write few files"""
 
     def __post_init__(self) -> None:
         counts = {"replicate": 0, "shard": 1, "tensor": 1, "divisible": 1, "threads": 0, "tokens": 0, "workers": -1}
@@ -115,13 +116,11 @@ class Layout:
                 "gradients under tensor parallelism in our trials, silently"
             )
         if self.fp8 and self.precision not in ("bf16", "auto"):
-            raise ValueError(f"fp8: found true with {self.precision}; wanted bf16, in which all else is computed")
+            raise ValueError(f"fp8: found true with {self.precision}; wanted bf16, the format of all other products")
         if self.fp8 and self.tensor > 1:
             raise ValueError(f"fp8: found true with tensor {self.tensor}; wanted one of the two")
         if self.exact and self.precision not in ("bf16", "fp16", "auto"):
-            raise ValueError(
-                f"exact: found {as_toml(self.exact)} with {self.precision}; wanted bf16 or fp16: all is fp32"
-            )
+            raise ValueError(f"exact: found {as_toml(self.exact)} with {self.precision}; wanted bf16 or fp16")
 
     @property
     def half(self) -> bool:
@@ -155,9 +154,7 @@ class Layout:
         if not isinstance(self.micro, tuple):
             return self.micro
         if number > len(self.micro):
-            raise RecipeError(
-                "layout.micro", f"found {many(len(self.micro), 'number')}", f"one a phase, {number} or more", ""
-            )
+            raise RecipeError("layout.micro", f"found {many(len(self.micro), 'number')}", f"{number} or more")
         return self.micro[number - 1]
 
     def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
@@ -171,9 +168,7 @@ class Layout:
         if unit % world:
             wanted = f"a multiple of the {many(world, 'device')}"
             if self.tensor > 1:  # the devices of a tensor group see the same rows
-                wanted = (
-                    f"a multiple of {world}, as {many(world * self.tensor, 'device')} are in groups of {self.tensor}"
-                )
+                wanted = f"a multiple of {world}, for {many(world * self.tensor, 'device')} in groups of {self.tensor}"
             fewer = _divisor(unit, world - 1)
             raise RecipeError(
                 location, problem, wanted, f"use {_near(unit, world)}, or {many(fewer * self.tensor, 'device')}"
@@ -192,15 +187,11 @@ class Layout:
         self.shape(world)
         kind = type(settings).__module__.rpartition(".")[2]
         if self.compile and not settings.capabilities.compiled:
-            problem = (
-                f"found true, but the gradients of {kind}'s layers are written by hand: there is nothing to compile"
-            )
+            problem = f"found true, but the gradients of {kind}'s layers are written by hand and cannot be compiled"
             raise RecipeError("layout.compile", problem, "false")
         if self.tensor > 1:
             if not settings.capabilities.tensor:
-                raise RecipeError(
-                    "layout.tensor", f"found {self.tensor}, but {kind} has no plan for it", "1", "use shard"
-                )
+                raise RecipeError("layout.tensor", f"found {self.tensor}, but {kind} cannot be split", "1", "use shard")
             for name in ("heads", "inner"):
                 if (count := getattr(settings, name, 0)) % self.tensor:
                     size = many(count, "head") if name == "heads" else f"{count:,} {name}"
@@ -212,16 +203,16 @@ class Layout:
                 raise RecipeError("layout.sequence", problem, "", "use `layout.sequence=false` or another length")
 
     def meant(self) -> int:
-        """Return the number of processes that the layout is for; multiples may be possible too."""
+        """Return the smallest number of processes that the layout needs."""
         return (self.replicate or 1) * self.shard * self.tensor
 
     def fitted(
         self, phases: Sequence[Phase], world: int, before: Sequence[Mapping[str, Any]] = (), *, asked: set[str]
     ) -> tuple[Layout, str]:
-        """Return a run's layout changed to `world` processes, and the changes as text.
+        """Return the layout changed to fit `world` processes, and the changes as text.
 
-        `before` lists the meshes that the run has used; its last mesh on as many processes is used again. Settings in
-        `asked` are not changed. If they are impossible, later checks raise.
+        `before` lists the meshes that the run has used; the last one for as many processes is used again. Settings in
+        `asked` are not changed; if they are impossible, later checks raise.
         """
         fits = self.meant() == world if self.replicate else world % self.meant() == 0
         shard, tensor = self.shard, self.tensor
@@ -256,13 +247,13 @@ class Layout:
         parts = [f"{replicate} x {shard} x {tensor} (replicate x shard x tensor)"]
         if replicate > 1 and shard == 1:
             parts.append(
-                "copies sum gradients " + ("during" if self.overlap and tensor == 1 else "after") + " the backward"
+                "copies sum gradients " + ("during" if self.overlap and tensor == 1 else "after") + " the backward pass"
             )
         if shard > 1:
             parts.append(
                 "weights split"
                 + (", over copies" if replicate > 1 else "")
-                + ("" if self.reshard else ", kept whole between forward and backward")
+                + ("" if self.reshard else ", kept between forward and backward")
             )
         if tensor > 1:
             parts.append("layers split" + (", rows between them too" if self.sequence else ""))
@@ -283,20 +274,15 @@ def arithmetic(phase: Phase, number: int, share: Share) -> str:
 
 
 def _rows(phase: Phase) -> str:
-    """Return the rows of a step as text; for a batch that grows: first and last size, and the step of the last one."""
+    """Return the rows of a step as text; if the batch grows, its first and last size."""
     if not (ramp := phase.batch_ramp) or ramp.start == phase.batch:
         return many(phase.batch, "row")
     if not phase.steps:
         return f"{ramp.start:,} to {many(phase.batch, 'row')}"
     last = phase.rows_of(phase.steps - 1)[1]
     if last < phase.batch:
-        return f"{ramp.start:,} to {many(last, 'row')} (it ends before it comes to {phase.batch:,})"
+        return f"{ramp.start:,} to {many(last, 'row')} (it ends before the batch reaches {phase.batch:,})"
     return f"{ramp.start:,} to {many(last, 'row')} (from step {phase.ramp_steps + 1:,} on)"
-
-
-def memory(weights_size: int, moments: int) -> str:
-    parts = f"weights {size(weights_size)}, gradients {size(weights_size)}, moments {size(weights_size * moments)}"
-    return f"memory a rank: {parts} = {size(weights_size * (2 + moments))}, and activations"
 
 
 def parse(text: str, layout: Layout) -> Layout:

@@ -35,7 +35,7 @@ from ordsmed.train.mesh.replicas import Replicas
 
 @dataclass
 class Parallel:
-    """What the training loop needs to know about a spread objective."""
+    """What the training loop needs to know about the objective's parallelism."""
 
     rows: dict[str, int] = field(default_factory=dict)  # rows without padding of padded tensors
     factor: float = 1.0  # multiplies the loss: FSDP2 averages over ranks, the loop needs sums
@@ -58,7 +58,7 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
     blocks = [module for module in objective.modules() if isinstance(module, Block)]
     parallel, (replicate, shard, tensor) = Parallel(), ranks.shape
     if ranks.world > 1:
-        _same_start(objective)
+        _broadcast_weights(objective)
     if tensor > 1:
         parallel.rows = split_layers(objective, layout, ranks)
     if layout.fp8 and not sum(map(use_fp8, blocks)):
@@ -70,14 +70,14 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
         if at_once:
             cast_at_once(block, DTYPES[layout.precision], norms=cast_norms)
         if layout.recompute:
-            block.forward = functools.partial(_recomputed, block.forward)
+            block.forward = functools.partial(_recompute, block.forward)
     if layout.compile:
         parallel.compiler = Compiler(compiler.BACKEND)
         compile_blocks(blocks, parallel.compiler)
     if shard > 1:
         parallel.factor = float(ranks.data_world)
         if ranks.device.type == "cpu":
-            gloo_takes_means()
+            check_gloo_averages()
         mesh = ranks.mesh["replicate", "shard"] if replicate > 1 else ranks.mesh["shard"]
         split_weights(objective, blocks, layout, mesh)
     return parallel
@@ -90,19 +90,19 @@ def sum_copies(parallel: Parallel, parts: list[LocalParameter], layout: Layout, 
         parallel.replicas = Replicas(parts, ranks.data_group, overlap=overlap, reduce=layout.reduce)
 
 
-def gloo_takes_means() -> None:
+def check_gloo_averages() -> None:
     """Raise if Gloo cannot average gradients, as FSDP2 needs: it could not in torch 2.7. NCCL always could."""
     try:
         torch.distributed.all_reduce(torch.zeros(1), op=torch.distributed.ReduceOp.AVG)
     except RuntimeError as error:
         if "ReduceOp.AVG" not in str(error):
             raise
-        problem = f"found more than 1 on CPUs, which torch {torch.__version__} cannot (no means by Gloo)"
-        raise RecipeError("layout.shard", problem, "1", "a newer torch can; so can GPUs with this one") from None
+        problem = f"found more than 1 on CPUs, which torch {torch.__version__} cannot do (Gloo has no averages)"
+        raise RecipeError("layout.shard", problem, "1", "use a newer torch, or GPUs") from None
 
 
 def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mesh: DeviceMesh) -> None:
-    """Apply FSDP2: gather each block's weights for its pass; the rest of the objective is one more unit."""
+    """Apply FSDP2 to each block, and to the rest of the objective as one more unit."""
     # under tensor parallelism a block returns a view; torch warns about in-place changes, which do not occur
     warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
@@ -193,8 +193,8 @@ def _split_vocabulary(objective: nn.Module, layout: Layout, mesh: DeviceMesh) ->
     return rows
 
 
-def held_by_rank(objective: nn.Module, layout: Layout) -> int:
-    """Return about how many weights a rank holds: some are split over tensor ranks, all over shard ranks."""
+def weights_of_rank(objective: nn.Module, layout: Layout) -> int:
+    """Return about how many weights each rank holds."""
     split: set[int] = set()
     if layout.tensor > 1:
         for module in objective.modules():
@@ -220,14 +220,14 @@ def _padded(table: Tensor, multiple: int) -> Tensor:
 
 
 def _split_dropout(block: Block, layout: Layout, tensor_rank: int) -> None:
-    """Draw different dropout on the ranks of a tensor group where activations are split, and the same elsewhere."""
+    """Give ranks of a tensor group different dropout where activations are split, and the same elsewhere."""
     for name, module in block.named_modules():
         if isinstance(module, Dropout):
             apart = layout.sequence or block.tensor_plan.get(name) == "split"
             module.stream = 1 + tensor_rank if apart else 0
 
 
-def _recomputed(forward: Callable[..., Tensor], *inputs: object, **more: Any) -> Tensor:
+def _recompute(forward: Callable[..., Tensor], *inputs: object, **more: Any) -> Tensor:
     """Run a block and keep only its inputs.
 
     On a CPU dropout is a function of a key, so it repeats; on a GPU torch restores the random state.
@@ -238,7 +238,7 @@ def _recomputed(forward: Callable[..., Tensor], *inputs: object, **more: Any) ->
     return states
 
 
-def _same_start(objective: nn.Module) -> None:
+def _broadcast_weights(objective: nn.Module) -> None:
     """Broadcast the first rank's weights, in case another machine drew different random numbers."""
     for tensor in objective.state_dict(keep_vars=True).values():
         torch.distributed.broadcast(tensor.detach(), src=0)

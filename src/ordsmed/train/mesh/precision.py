@@ -31,7 +31,7 @@ def autocast(layout: Layout, device: torch.device) -> contextlib.AbstractContext
 
 
 def set_up(layout: Layout, device: torch.device) -> str:
-    """Raise if the device does not support the layout, and set TF32; return a line on the precision, with reasons."""
+    """Set TF32, and describe the precision in a line; raise if the device does not support it."""
     assert layout.precision != "auto", "a precision is chosen before anything is built"
     cuda = device.type == "cuda"
     arch = torch.cuda.get_device_capability(device) if cuda else (0, 0)
@@ -50,21 +50,18 @@ def set_up(layout: Layout, device: torch.device) -> str:
     return _describe(layout, cuda, arch, name)
 
 
-def best_on(device: torch.device, card: Accelerator | None = None) -> str:
-    """Return the 16-bit format that a GPU has units for, or fp32 if it has none (P100).
+def fastest_format(device: torch.device, card: Accelerator | None = None) -> str:
+    """Return bf16 or fp16 if a GPU has units for it, else fp32. `card` is the GPU of a planned site.
 
-    `card` is the GPU of a site, if a job for it is planned. If no GPU is known, a recent one is assumed.
+    If no GPU is known, a recent one is assumed.
     """
     card = card or card_of(device)
     return "bf16" if card is None or card.capability >= (8, 0) else "fp16" if card.capability >= HALVES else "fp32"
 
 
-def likely(layout: Layout, device: torch.device, card: Accelerator | None = None) -> Layout:
-    """Return the layout with the precision that `auto` is expected to choose; fp32 on a CPU, if steps are not timed.
-
-    `card` is the GPU of a site, if a job for it is planned.
-    """
-    return layout.with_precision("fp32" if device.type != "cuda" else best_on(device, card))
+def expected_layout(layout: Layout, device: torch.device, card: Accelerator | None = None) -> Layout:
+    """Return the layout with the precision that `auto` is expected to choose. `card` is the GPU of a planned site."""
+    return layout.with_precision("fp32" if device.type != "cuda" else fastest_format(device, card))
 
 
 def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
@@ -72,26 +69,26 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
     fixed = "" if layout.scale_window else " throughout"
     text = {
         "fp32": "fp32",
-        "tf32": "TF32 products, fp32 else",
+        "tf32": "TF32 products, all else fp32",
         "bf16": f"bf16 products{less}, fp32 weights",
         "fp16": f"fp16 products, fp32 weights, loss scaled by {layout.scale:,.0f}{fixed}",
     }[layout.precision]
     if layout.half:
         exact = [w for w in ("embeddings", "norms", "types") if w in layout.exact]
-        text += f"; fp32 kept for {', '.join(exact)}" if exact else "; embeddings and norms leave in 16 bits"
+        text += f"; fp32 kept for {', '.join(exact)}" if exact else "; outputs of embeddings and norms in 16 bits"
     if cuda and layout.precision == "fp32" and arch < HALVES:
-        return f"precision: {text} ({name} has no units for 16 bits)"
+        return f"precision: {text} ({name} has no 16-bit units)"
     if cuda and layout.precision == "fp32":
         faster = "bf16 or tf32" if has_tf32(arch) else "bf16" if arch >= (8, 0) else "fp16"
-        return f"precision: {text} (the recipe asks for it; {faster} is faster on {name})"
+        return f"precision: {text} (set by the recipe; {faster} is faster on {name})"
     if cuda and layout.precision == "tf32":
-        return f"precision: {text} (the recipe asks for it; bf16 is faster on {name})"
+        return f"precision: {text} (set by the recipe; bf16 is faster on {name})"
     if cuda and layout.precision == "fp16" and arch >= (8, 0):
         return f"precision: {text} (bf16 is as fast on {name} and needs no scaling)"
     if not cuda and layout.precision == "fp32":
         units = next((name for name, attribute in UNITS.items() if getattr(torch.cpu, attribute, bool)()), "")
         reason = (
-            f"named, or bf16 was not a fifth faster: this CPU has {units}"
+            f"set by the recipe, or bf16 was less than a fifth faster on this CPU with {units}"
             if units
             else "16 bits are slower on most CPUs"
         )
@@ -99,8 +96,8 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
     return f"precision: {text}"
 
 
-def keep_in_half(objective: nn.Module, layout: Layout) -> None:
-    """Let embeddings and norms return 16 bits too, unless `layout.exact` names them."""
+def return_half(objective: nn.Module, layout: Layout) -> None:
+    """Let embeddings and norms return 16 bits, unless `layout.exact` names them."""
     if not layout.half:
         return
     dtype = DTYPES[layout.precision]
@@ -161,7 +158,7 @@ def cast_at_once(block: nn.Module, dtype: torch.dtype, *, norms: bool) -> None:
 
 @dataclass
 class Scaler:
-    """The loss scale of fp16: halved, and the step skipped, on gradient overflow; doubled after `window` good steps."""
+    """The loss scale of fp16. Overflow halves it and skips the step; `window` good steps double it."""
 
     factor: float = 1.0
     window: int = -1  # 0: the factor is fixed; -1: no scaling

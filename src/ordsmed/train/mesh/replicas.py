@@ -52,30 +52,29 @@ class Replicas:
 
     def __init__(self, parts: Sequence[LocalParameter], group: ProcessGroup, *, overlap: bool, reduce: str) -> None:
         self.buckets: list[Bucket] = []
-        self.listening, self.launched = False, 0
+        self.in_last_micro_batch, self.launched = False, 0
         for some in _cut(list(reversed(parts))):
             self.buckets.append(Bucket(some, group, DTYPES[reduce]))
         if overlap:
             for bucket in self.buckets:
                 for part in bucket.parts:
-                    part.local.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._hear(bucket))
+                    part.local.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._on_gradient(bucket))
 
     def before_micro_batch(self, last: bool) -> None:
-        """Listen for complete gradients only in the last micro-batch of a step."""
-        self.listening = last
+        self.in_last_micro_batch = last
 
     def sum_gradients(self) -> None:
-        """Start the remaining collectives, and wait for all."""
-        self.listening = False
+        """Launch the remaining buckets, and wait for all."""
+        self.in_last_micro_batch = False
         for bucket in self.buckets[self.launched :]:
             bucket.launch()
         for bucket in self.buckets:
             bucket.sum_gradients()
         self.launched = 0
 
-    def _hear(self, bucket: Bucket) -> None:
-        """Count a complete gradient, and start buckets in their fixed order, which is the same on every rank."""
-        if not self.listening:
+    def _on_gradient(self, bucket: Bucket) -> None:
+        """Count a complete gradient, and launch complete buckets in a fixed order, equal on every rank."""
+        if not self.in_last_micro_batch:
             return
         bucket.ready += 1
         while self.launched < len(self.buckets):

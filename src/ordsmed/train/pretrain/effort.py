@@ -16,7 +16,7 @@ MOST_PASSES = 1_000
 MOST_DAYS = 60  # on this machine
 PASSES = 40  # passes that the remedy suggests: more of the same text hardly help (Muennighoff et al. 2023)
 DAY = 86_400.0
-FITTED = "`ordsmed make TEXTS OUT --hours H` fits a model and its steps to a text"
+FITTED = "`ordsmed make TEXTS OUT --hours H` chooses a model and steps that suit a text"
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,20 @@ class Effort:
         if self.passes > MOST_PASSES:
             problem = f"found {steps}, {_count(self.passes)} over {large(self.tokens)} tokens"
             share = PASSES / self.passes
-            fewer = f"{self._fewer(share)} for {PASSES}" if share * total(self.phases) >= len(self.phases) else ""
+            fewer = f"{self._reduced(share)} for {PASSES}" if share * total(self.phases) >= len(self.phases) else ""
             yield _error("phase.steps", problem, f"at most {MOST_PASSES:,} passes", fewer)
         if self.tokens < largest:
             problem = f"found {large(self.tokens)} tokens, less than the {largest:,} of one batch"
             yield _error("data", problem, "more text, or a smaller `phase.batch`")
         if self.lacks_validation:
-            remedy = "put blank lines between documents, or give the corpus validation=0"
-            yield _error("data", "found nothing held out: its corpus has one document", "two or more", remedy)
+            remedy = "separate documents by blank lines, or set validation=0 for the corpus"
+            yield _error("data", "found no held-out text: the corpus has one document", "two or more", remedy)
         if self.seconds > MOST_DAYS * DAY:
             problem = f"found {steps}, about {duration(self.seconds)} on this machine"
-            yield _error("phase.steps", problem, f"at most {MOST_DAYS} days", "--deadline 8h takes fewer")
+            yield _error("phase.steps", problem, f"at most {MOST_DAYS} days", "--deadline 8h trains fewer steps")
 
-    def _fewer(self, share: float) -> str:
-        """Return overrides that reduce the steps to `share`, and warm-ups in proportion."""
+    def _reduced(self, share: float) -> str:
+        """Return overrides that reduce steps and warm-ups to `share`."""
         words = []
         for number, phase in enumerate(self.phases, 1):
             key = f"phase[{number}]" if len(self.phases) > 1 else "phase"
@@ -70,5 +70,5 @@ def _count(passes: float) -> str:
 
 
 def _error(location: str, problem: str, wanted: str, remedy: str = "") -> RecipeError:
-    parts = [remedy, FITTED, "--yes (submit: --anyway, Python: yes=True) trains all the same"]
+    parts = [remedy, FITTED, "--yes (submit: --anyway, Python: yes=True) trains anyway"]
     return RecipeError(location, problem, wanted, "; ".join(part for part in parts if part))

@@ -21,7 +21,7 @@ from ordsmed.base.say import duration, many
 from ordsmed.learn.phases import Phase, locate, total
 from ordsmed.learn.schedules import Schedule, factor, warmup_steps
 from ordsmed.train import checkpoint
-from ordsmed.train.deadline import RESERVE, in_force, scaled_warmup, table
+from ordsmed.train.deadline import RESERVE, plan_at, scaled_warmup, table
 from ordsmed.train.fitting import TooShort, with_affordable_validations
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.recipe import Pretraining
@@ -34,7 +34,7 @@ LEAST_STEPS = 10  # least steps of an extension
 
 @dataclass(frozen=True)
 class Extension:
-    """A longer plan for a run, and the facts for its status."""
+    """A longer plan for a run."""
 
     folder: Path
     before: Pretraining
@@ -55,12 +55,12 @@ class Extension:
             rise = many(max(1, round(last.warmup * last.steps)), "step")
             more, kind = many(last.steps, "step"), last.schedule.kind
             return [
-                f"one more phase of {more}: in {rise} up to {new:.2e}, then {kind} as before",
-                f"({new:.2e} is the rate that a plan of all {after} would have at step {self.step:,})",
+                f"one more phase of {more}: its rate rises in {rise} to {new:.2e}, then {kind} as before",
+                f"({new:.2e} is the learning rate of a plan of {after} at step {self.step:,})",
             ]
         return [
             f"the {last.schedule.kind} schedule of {before} is stretched to {after}: "
-            f"{new:.2e} at step {self.step + 1:,}, where it was {old:.2e}"
+            f"{new:.2e} at step {self.step + 1:,}, instead of {old:.2e}"
         ]
 
     def write(self) -> None:
@@ -75,13 +75,13 @@ def extend(folder: Path, seconds: float) -> Extension:
     status, last = Run(folder).status, checkpoint.latest(folder / "checkpoints", place=folder)
     assert last is not None, "a run without checkpoints begins again"
     step = int(last[1]["step"])
-    recipe = in_force(run.read_recipe(Pretraining, folder), status.get("plans", []), step)
+    recipe = plan_at(run.read_recipe(Pretraining, folder), status.get("plans", []), step)
     ends = list(status.get("ends", []))
     if ends and ends[-1] == step == total(recipe.phase[:-1]):  # an earlier extension of which nothing was trained
         recipe, ends = recipe.with_phases(recipe.phase[:-1]), ends[:-1]
     finished = status.get("state") == "done" or step >= total(recipe.phase)
     if finished:
-        recipe = recipe.with_phases(_up_to(recipe.phase, step))
+        recipe = recipe.with_phases(_phases_until(recipe.phase, step))
     learned = [line for line in read(folder / "metrics.jsonl") if "seconds" in line and line["step"] <= step]
     pace, fit = _seconds_of_a_step(recipe, learned), status.get("fit", {})
     judging = float(fit.get("judging", 0.0))
@@ -96,11 +96,11 @@ def extend(folder: Path, seconds: float) -> Extension:
         error.seconds = seconds + (LEAST_STEPS * pace - left) / RESERVE + 1.0
         raise error
     if finished:
-        phases, wanted = _with_one_more(recipe.phase, len(ends), count)
+        phases, wanted = _add_phase(recipe.phase, len(ends), count)
         ends, plans = [*ends, step], []
         rates = recipe.phase[-1].rate_at(recipe.phase[-1].steps - 1), phases[-1].learning_rate
     else:
-        phases, wanted = _stretched(recipe.phase, step, count)
+        phases, wanted = _stretch(recipe.phase, step, count)
         change = {"after": step, "was": table(recipe.phase), "now": table(phases)}
         plans = [*(plan for plan in status.get("plans", []) if plan["after"] < step), change]
         index, inner = locate(recipe.phase, step)
@@ -117,14 +117,14 @@ def extend(folder: Path, seconds: float) -> Extension:
 
 def _seconds_of_a_step(recipe: Pretraining, learned: list[dict[str, Any]]) -> float:
     if not learned:
-        raise DataError("metrics.jsonl", "tells of no step", "the lines that the run wrote", "put the file back")
+        raise DataError("metrics.jsonl", "has no training steps", "the metrics that the run wrote", "restore the file")
     last = learned[-MEASURED:]
     batches = [recipe.phase[line["phase"] - 1].batch / line["rows"] for line in last]
     return float(statistics.median(line["seconds"] * whole for line, whole in zip(last, batches, strict=True)))
 
 
-def _up_to(phases: tuple[Phase, ...], step: int) -> tuple[Phase, ...]:
-    """Return the phases of a run that ended at `step`, which may be before their end."""
+def _phases_until(phases: tuple[Phase, ...], step: int) -> tuple[Phase, ...]:
+    """Return the phases of a run that ended at `step`, possibly within a phase."""
     index, inner = locate(phases, step)
     if not inner:
         return phases[:index]
@@ -134,12 +134,12 @@ def _up_to(phases: tuple[Phase, ...], step: int) -> tuple[Phase, ...]:
     return (*phases[:index], dataclasses.replace(cut.with_fixed_ramp(), steps=inner, warmup=warmup, schedule=schedule))
 
 
-def _with_one_more(phases: tuple[Phase, ...], added: int, steps: int) -> tuple[tuple[Phase, ...], list[list[float]]]:
-    """Return the phases with another one, and their planned steps; `added` counts phases of earlier extensions."""
+def _add_phase(phases: tuple[Phase, ...], added: int, steps: int) -> tuple[tuple[Phase, ...], list[list[float]]]:
+    """Return the phases with one more, and their planned steps; `added` phases come from earlier extensions."""
     first = len(phases) - 1 - added  # the phase that is extended; its peak rate is that of all its extensions
     usual, done = phases[first], total(phases[first:])
     schedule = dataclasses.replace(usual.schedule, over=0)
-    peak = usual.learning_rate * _at(schedule, done, done + steps, usual)
+    peak = usual.learning_rate * _rate_share(schedule, done, done + steps, usual)
     more = dataclasses.replace(
         phases[-1], steps=steps, learning_rate=peak, warmup=REWARMING, schedule=schedule, batch_ramp=None, rewarm=False
     )
@@ -147,22 +147,22 @@ def _with_one_more(phases: tuple[Phase, ...], added: int, steps: int) -> tuple[t
     return longer, [*table(phases), [float(math.ceil(ABOVE * steps)), REWARMING]]
 
 
-def _at(schedule: Schedule, step: int, steps: int, phase: Phase) -> float:
-    """Return the share of its peak that the rate has at a step of a longer phase."""
+def _rate_share(schedule: Schedule, step: int, steps: int, phase: Phase) -> float:
+    """Return the learning rate at a step of a longer phase, as a share of its peak."""
     return factor(schedule, step, steps, float(warmup_steps(phase.warmup, phase.schedule.span(phase.steps))))
 
 
-def _stretched(phases: tuple[Phase, ...], step: int, count: int) -> tuple[tuple[Phase, ...], list[list[float]]]:
+def _stretch(phases: tuple[Phase, ...], step: int, count: int) -> tuple[tuple[Phase, ...], list[list[float]]]:
     index, inner = locate(phases, step)
     share = (inner + count) / total(phases[index:])
     longer, wanted = list(phases), table(phases)
     for number in range(index, len(phases)):
-        longer[number] = _scaled(phases[number], share, inner + 1 if number == index else 1)
-        wanted[number] = table([_scaled(longer[number], ABOVE, 1)])[0]
+        longer[number] = _scale(phases[number], share, inner + 1 if number == index else 1)
+        wanted[number] = table([_scale(longer[number], ABOVE, 1)])[0]
     return tuple(longer), wanted
 
 
-def _scaled(phase: Phase, share: float, least: int) -> Phase:
+def _scale(phase: Phase, share: float, least: int) -> Phase:
     steps = max(least, round(phase.steps * share))
     schedule = dataclasses.replace(phase.schedule, over=math.ceil(phase.schedule.over * share))
     warmup = scaled_warmup(phase.warmup, share)

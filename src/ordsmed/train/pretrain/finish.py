@@ -16,7 +16,7 @@ from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.texts import TextData
-from ordsmed.train.session import leave_weights
+from ordsmed.train.results import leave_weights
 from ordsmed.train.verdict import Verdict, verdict
 from ordsmed.weights import boxes
 
@@ -28,7 +28,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     last_step = checkpoint.steps(stored)[-1]
     step, path = checkpoint.best(stored, job.state.validations, lambda lines: _best_step(job, last_step, lines))
     if job.state.ends and step <= job.state.ends[-1] < last_step:
-        say(f"the longer training is no better on held-out text: the weights of step {step:,} stay")
+        say(f"the longer training is not better on held-out text: the weights of step {step:,} are used")
     leave_weights(job, folder / "weights", boxes.read_weights(path))
     if recipe.average:  # averaged over the last steps, whatever the best validation
         last = checkpoint.path_of(stored, last_step)
@@ -70,9 +70,9 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
 
 
 def _best_step(job: Job, last_step: int, validations: Sequence[Mapping[str, Any]]) -> int:
-    """Return the step whose weights the run leaves; 0: its last one.
+    """Return the step whose weights to use; 0: the last one.
 
-    Without `keep_best` it is the last step, or the end before an extension that made it worse.
+    Without `keep_best` it is the last step, or an earlier end of the run if its extension made it worse.
     """
     recipe = job.recipe
     assert isinstance(recipe, Pretraining)
@@ -84,7 +84,7 @@ def _best_step(job: Job, last_step: int, validations: Sequence[Mapping[str, Any]
 
 
 def verdict_on(recipe: Pretraining, lines: Sequence[dict[str, Any]], kept: int = 0) -> Verdict | None:
-    """Return the verdict on a run by its metrics; `kept`: the step whose weights it left, 0 if it is not done."""
+    """Return the verdict on a run's metrics. `kept` is the step whose weights are used, 0 if the run is not done."""
     validations = recipe.last_phase([line for line in lines if "validation" in line])
     training = [
         (line["step"], line["loss"]) for line in lines if "loss" in line and line["phase"] in recipe.last_phases

@@ -16,8 +16,8 @@ from ordsmed.train.mesh import parallel
 from ordsmed.weights.transplant import Beginning
 
 
-def compared(job: Job, start: Beginning) -> dict[str, Any]:
-    """Return the kinds of vocabulary pieces and both losses, for the run's status; the job is left unchanged."""
+def compare_losses(job: Job, start: Beginning) -> dict[str, Any]:
+    """Return both losses and the counts of piece kinds, for the run's status. The job is not changed."""
     assert start.descent is not None
     facts: dict[str, Any] = start.descent.counts()
     if not start.fresh or not (moved := _loss(job)):
@@ -25,13 +25,13 @@ def compared(job: Job, start: Beginning) -> dict[str, Any]:
     tensors = own_tensors(job.objective)
     kept = {name: local(tensors[name]).detach().clone() for name in start.fresh}
     with torch.no_grad():
-        _put(tensors, start.fresh)
+        _copy_tables(tensors, start.fresh)
         parallel.free_memory(job.objective)
         fresh = _loss(job)
         for name, tensor in kept.items():
             local(tensors[name]).copy_(tensor)
         parallel.free_memory(job.objective)
-    say(f"validation loss {moved:.4f} with the vocabulary moved, {fresh:.4f} with word tables from random numbers")
+    say(f"validation loss {moved:.4f} with the transplanted vocabulary, {fresh:.4f} with random word tables")
     return {**facts, "validation": moved, "validation_of_random": fresh}
 
 
@@ -40,7 +40,7 @@ def _loss(job: Job) -> float:
     return job.data.validate(job, 0).get("validation", 0.0)
 
 
-def _put(tensors: Mapping[str, Any], tables: Mapping[str, Tensor]) -> None:
+def _copy_tables(tensors: Mapping[str, Any], tables: Mapping[str, Tensor]) -> None:
     """Copy full tables into this rank's parts; padding rows at the end are not changed."""
     for name, table in tables.items():
         box = box_of(tensors[name])

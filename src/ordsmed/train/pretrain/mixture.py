@@ -40,7 +40,7 @@ def _epochs(count: float) -> str:
 
 
 def mixed(data: TextData) -> TextData:
-    """Return the data with every mix replaced by weights, so that later changes of the data do not affect a run."""
+    """Return the data with weights in place of every mix, so that later changes of the data do not affect the run."""
     recipe, phases = data.recipe, []
     for index, phase in enumerate(recipe.phase):
         tokens = data.tokens(index)  # raises if any has none
@@ -62,7 +62,7 @@ def portions(data: TextData) -> list[Portion]:
 
 
 def portion_lines(data: TextData) -> list[str]:
-    """Return lines on the portions of each phase; too many repetitions are printed, or refused by `max_epochs`."""
+    """Return lines on the portions of each phase; warn of too many repetitions, or raise by `max_epochs`."""
     lines, read = list[str](), portions(data)
     for number, phase in enumerate(data.phases, 1):
         of_phase = [portion for portion in read if portion.phase == number]
@@ -97,4 +97,4 @@ def _check(read: Sequence[Portion], most: float, *, several: bool) -> None:
     if most:
         remedy = "fewer steps, a smaller share of it, or a larger `max_epochs`"
         raise RecipeError("max_epochs", f"found {worst}", f"at most {most:g}", remedy)
-    say(f"data: {worst}: more than about {USUAL:g} teach less and less; `max_epochs` refuses them")
+    say(f"data: {worst}: more than about {USUAL:g} epochs help less and less; `max_epochs` can refuse them")

@@ -29,17 +29,16 @@ from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.model import ModelSettings, own_tensors
 from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train import checkpoint
-from ordsmed.train.fitting import fit
+from ordsmed.train import checkpoint, memory
 from ordsmed.train.init_check import check_same
 from ordsmed.train.job import Job, assemble, check_frozen, check_word_count
-from ordsmed.train.mesh.layout import memory
-from ordsmed.train.mesh.parallel import held_by_rank
+from ordsmed.train.memory import RankMemory
+from ordsmed.train.mesh.parallel import weights_of_rank
 from ordsmed.train.pace import expected_seconds
 from ordsmed.train.plan import Plan
 from ordsmed.train.pretrain.effort import Effort
 from ordsmed.train.pretrain.finish import finish
-from ordsmed.train.pretrain.initial_loss import compared
+from ordsmed.train.pretrain.initial_loss import compare_losses
 from ordsmed.train.pretrain.mixture import mixed, portion_lines
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.teaching import learn_from, teacher_of, teaching
@@ -82,7 +81,7 @@ class PretrainingPlan(Plan):
             check_data(data, self.network)
             for encoded in data.encoded:
                 encoded.check_unknown(self.max_unknown)
-            read = mixed(dataclasses.replace(data, recipe=counted(data)))
+            read = mixed(dataclasses.replace(data, recipe=with_counted_steps(data)))
             notes += portion_lines(read)
             plan = dataclasses.replace(plan.by(read.recipe), by_epochs=not all(p.steps for p in self.recipe.phase))
         if (longest := self.network.longest()) < USUAL:
@@ -93,7 +92,7 @@ class PretrainingPlan(Plan):
         if (origin := Origin.find(self.recipe.init, key="init")) and (left := origin.unfinished()):
             notes.append(f"init: {left}")
         plan = dataclasses.replace(plan, notes=tuple(notes))
-        plan.fits(lambda model: plan.recipe.objective.build(model, plan.tokenizer), here=here)
+        memory.check(plan.recipe, plan.network, plan.ranks, plan.make_networks, here=here)
         if data and any(phase.freeze for phase in plan.recipe.phase):
             names = [name for name, weight in plan.objective.named_parameters() if weight.requires_grad]
             check_frozen(plan.recipe.phase, names)
@@ -103,7 +102,7 @@ class PretrainingPlan(Plan):
         return [("encode", name) for name in self.recipe.sources if not run.finished(standing(name), "encode")]
 
     def _check_network(self, *, here: bool) -> None:
-        """Raise if the network cannot learn from the data, before these are made, which may take hours."""
+        """Raise if the network cannot be trained on the data, before hours are spent on making them."""
         if not self.missing():
             return
         if named := self.recipe.tokenizer:
@@ -120,7 +119,7 @@ class PretrainingPlan(Plan):
                 check_words(self.network, next(iter(self.recipe.sources)))
         try:
             plan = dataclasses.replace(self, tokenizer=tokenizer)
-            plan.fits(lambda model: plan.recipe.objective.build(model, tokenizer), here=here)
+            memory.check(plan.recipe, plan.network, plan.ranks, plan.make_networks, here=here)
             _ = plan.objective
         except RecipeError as error:
             known = isinstance(tokenizer, Tokenizer)  # otherwise the placeholder may have caused the error
@@ -155,14 +154,19 @@ class PretrainingPlan(Plan):
 
     @functools.cached_property
     def teacher(self) -> Trained | None:
-        """The model to distill from; None: the recipe names none, or that of a resumed run no longer exists."""
+        """The model to distill from, or None; a resumed run may have lost its teacher."""
         return teacher_of(self.recipe, self.tokenizer, gone=self.folder is not None)
+
+    def make_networks(self, network: ModelSettings) -> Objective:
+        objective: Objective = self.recipe.objective.build(network, self.tokenizer)
+        return objective
 
     def subject(self) -> str:
         assert self.data is not None
         assert self.effort is not None
         count = sum(tensor.numel() for tensor in own_tensors(self.objective).values())
-        network = f"{kind_of(self.network)}: {many(count, 'parameter')}, {self.weights()}"
+        weights = f"weights from {self.recipe.init}" if self.recipe.init else "random weights"
+        network = f"{kind_of(self.network)}: {many(count, 'parameter')}, {weights}"
         return f"{network}; {' and '.join(str(store.folder) for store in self.data.encoded)}: {self.effort.line}"
 
     def sizes(self) -> list[str]:
@@ -179,8 +183,8 @@ class PretrainingPlan(Plan):
         if all(phase.steps for phase in self.recipe.phase):
             whole_run = many(total(self.recipe.phase), "step")
             effort = [self.effort.line] if self.effort else []
-            return [*lines, f"in all: {whole_run}, {tokens:,.0f} tokens, {operations(flops)}", *effort]
-        return [*lines, "in all: how many steps epochs are is known when the data stand"]
+            return [*lines, f"in total: {whole_run}, {tokens:,.0f} tokens, {operations(flops)}", *effort]
+        return [*lines, "in total: the number of steps is known once the data exist"]
 
     def _ramps(self, index: int) -> list[str]:
         if not all(phase.steps for phase in self.recipe.phase):
@@ -209,29 +213,18 @@ class PretrainingPlan(Plan):
         for problem in plan.effort.problems() if plan.effort else ():
             if not yes:
                 raise problem
-            say(f"{problem.place}: {problem.found}; wanted {problem.wanted}; goes on all the same")
+            say(f"{problem.place}: {problem.found}; wanted {problem.wanted}; training anyway")
         return plan
 
-    def spread(self) -> list[str]:
-        first, *batches = super().spread()
-        return [first, *self.objective.describe(self.ranks.device.type, self.likely_layout.precision), *batches]
-
-    def attention(self, *, mixed: bool = False) -> list[str]:
-        return super().attention(mixed=mixed or any(networks.one_way for networks in self.by_phase))
-
-    def memory_bytes(self) -> int:
-        weights = 4 * held_by_rank(self.objective, self.recipe.layout)
-        return int(weights * (2 + self.recipe.optimizer.moments + bool(self.recipe.average)))
+    def memory(self) -> RankMemory:
+        moments = self.recipe.optimizer.moments + bool(self.recipe.average)
+        return RankMemory(4 * weights_of_rank(self.objective, self.recipe.layout), moments)
 
     def flops(self, index: int) -> float:
         return self.by_phase[index].flops(self.recipe.phase[index].batch, self.row_length(index))
 
     def validation_rows(self) -> int:
         return self.recipe.validation_rows
-
-    def memory_lines(self) -> list[str]:
-        weights_size = 4 * held_by_rank(self.objective, self.recipe.layout)
-        return [memory(weights_size, self.recipe.optimizer.moments + bool(self.recipe.average))]
 
     def build(self, *, resume_state: dict[str, Any] | None = None) -> Job:
         """Build the job. `init` is not read if a checkpoint will be restored."""
@@ -250,23 +243,20 @@ class PretrainingPlan(Plan):
             return objective
 
         job = assemble(recipe, self.ranks, data, networks, new=resume_state is None)
-        job = dataclasses.replace(job, begins_taught=bool(recipe.init) and resume_state is None)
+        job = dataclasses.replace(job, starts_trained=bool(recipe.init) and resume_state is None)
         if any(phase.model or phase.objective for phase in recipe.phase):
             job = dataclasses.replace(job, by_phase=self.by_phase)
         check_word_count(job, resume_state)
         if resume_state:
             return dataclasses.replace(job, phases_before=int(resume_state["phases"]) - len(recipe.phase))
         if start.descent:
-            return dataclasses.replace(job, began_as={"vocabulary": compared(job, start)})
+            return dataclasses.replace(job, initial_facts={"vocabulary": compare_losses(job, start)})
         if start.checkpoint:
             location, state = start.checkpoint
             if not snapshots.is_stripped(location):
                 checkpoint.restore_moments(location, job.optimizer, job.parts)
             return dataclasses.replace(job, phases_before=int(state["phases"]))
         return job
-
-    def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
-        return fit(self, seconds)
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
         return finish(job, folder)
@@ -277,8 +267,8 @@ class PretrainingPlan(Plan):
             encoded.check()
 
 
-def counted(data: TextData) -> Pretraining:
-    """Return the recipe with epochs replaced by steps, from the number of rows of its data."""
+def with_counted_steps(data: TextData) -> Pretraining:
+    """Return the recipe with steps in place of epochs, by the number of rows."""
     recipe, phases = data.recipe, []
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
@@ -291,7 +281,7 @@ def counted(data: TextData) -> Pretraining:
             text = f"{many(phase.epochs, 'epoch')} of {many(len(rows), 'row')}"
             line = f"phase {index + 1}: {text} are {many(steps, 'step')}"
             if 0 < phase.max_steps < steps:
-                steps, line = phase.max_steps, f"{line}, of which max_steps leaves {phase.max_steps:,}"
+                steps, line = phase.max_steps, f"{line}, limited by max_steps to {phase.max_steps:,}"
             (say if steps == phase.max_steps else detail)(line)  # always report a cut
             if phase.warmup > (longest := phase.schedule.span(steps)):
                 raise RecipeError(
@@ -322,15 +312,17 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
             raise RecipeError(f"phase[{index + 1}].length", problem, "", "shorten it or raise `model.positions`")
         recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
         if phase.batch_ramp and network.capabilities.state:
-            problem = f"found one, but {kind_of(network)} reads on in each row where the step before it ended"
-            raise RecipeError(f"phase[{index + 1}].batch_ramp", problem, "none", "several phases begin anew each")
+            problem = f"found one, but {kind_of(network)} continues each row from the step before"
+            raise RecipeError(
+                f"phase[{index + 1}].batch_ramp", problem, "none", "use several phases, each of which starts new rows"
+            )
         recipe.network_of(network, index)
     if recipe.layout.tensor > 1 and (reason := getattr(recipe.objective, "undivided", "")):
-        problem = f"found {recipe.layout.tensor} beside {reason}"
-        raise RecipeError("layout.tensor", problem, "1", "`layout.shard` splits weights, too")
+        problem = f"found {recipe.layout.tensor} with {reason}"
+        raise RecipeError("layout.tensor", problem, "1", "use `layout.shard`, which also splits weights")
     if name := getattr(recipe.objective_of(len(recipe.phase) - 1), "unfinished", ""):
-        wanted = f"`objective = {{ {name} = ... }}` in a [[phase]] before it alone"
-        raise RecipeError(f"objective.{name}", "found for the last phase, with which no run can end", wanted)
+        wanted = f"`objective = {{ {name} = ... }}` only in an earlier [[phase]]"
+        raise RecipeError(f"objective.{name}", "found for the last phase, which cannot use it", wanted)
     more = getattr(recipe.objective, "others", None)
     networks = {"model": network, **(more(network) if more else {})}
     for name, settings in networks.items():
@@ -338,18 +330,18 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
 
 
 def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objective, tokenizer: Tokenizer) -> Beginning:
-    """Load the initial weights; also return the checkpoint with their moments, if there is one."""
+    """Load the initial weights. The result also has the checkpoint with their moments, if any."""
     assert recipe.init is not None
     origin = Origin.of(recipe.init, key="init")
     if left := origin.unfinished():
         say(left)
     start = begin(objective, origin, recipe.objective, network, tokenizer, recipe.vocabulary, recipe.seed)
     if start.checkpoint and snapshots.is_stripped(start.checkpoint[0]):
-        say(f"weights from {start.checkpoint[0]}, the best of {recipe.init}, which keeps no moments: they restart")
+        say(f"weights from {start.checkpoint[0]}, the best of {recipe.init}, without moments: they start at zero")
     elif start.checkpoint:
         detail(f"weights and moments from {start.checkpoint[0]}")
     elif origin.is_run:
-        say(f"weights from {recipe.init}; moments begin anew, for the vocabulary is another")
+        say(f"weights from {recipe.init}; moments start at zero, because the vocabulary is another")
     else:
         detail(f"weights from {recipe.init} ({'imported' if origin.kind is FolderKind.IMPORT else 'Hugging Face'})")
     return start
@@ -363,24 +355,22 @@ def check_data(data: TextData, network: ModelSettings) -> None:
 
 
 def check_tokenizer(objective: ObjectiveSettings, tokenizer: Tokenizer) -> None:
-    """Raise if a tokenizer does not have the special tokens that rows need; one not made yet is not checked."""
+    """Raise if an existing tokenizer lacks special tokens that the objective needs."""
     if isinstance(tokenizer, Tokenizer) and hasattr(objective, "check_tokenizer"):
         objective.check_tokenizer(tokenizer)
 
 
 def check_words(network: ModelSettings, location: object) -> None:
     if not network.capabilities.state:
-        raise RecipeError(
-            location, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo"
-        )
+        raise RecipeError(location, "has whole words", "pieces of words", "encode with another tokenizer, or use elmo")
 
 
 def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, TextData | None]:
-    """Return lines on the data, their tokenizer (or what is known of it), and the data if all of them exist."""
+    """Return lines on the data, their tokenizer or a placeholder, and the data if all exist."""
     lines, tokenizers, stand = list[str](), list[Tokenizer](), list[Encoded]()
     files.allow_open(FILES * len(recipe.sources))
     for name in recipe.sources:
-        folder = _made(name) if make else standing(name)
+        folder = _make(name) if make else standing(name)
         encoded = Encoded(folder)
         if run.finished_by(encoded.facts, folder, "encode"):
             stand.append(encoded)
@@ -390,23 +380,23 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
         else:
             lines.append(f"data: {folder} does not exist yet; it will be made from {name}")
             encoding = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
-            tokenizers.append(_expected(encoding.tokenizer, encoding.corpus))
+            tokenizers.append(_expected_tokenizer(encoding.tokenizer, encoding.corpus))
     if len(lines) > SHOWN:
-        lines = [f"data: {len(stand):,} of {len(lines):,} stand", *(line for line in lines if "does not exist" in line)]
+        lines = [f"data: {len(stand):,} of {len(lines):,} exist", *(line for line in lines if "does not exist" in line)]
     unread = listed(recipe.data).keys() - set(recipe.sources)
-    lines += [f"data: {name} is read by no phase, for each has its own" for name in sorted(unread)]
+    lines += [f"data: {name} is not used, because every phase has its own data" for name in sorted(unread)]
     return lines, tokenizers[0], TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
 
 
-def _made(name: str) -> Path:
+def _make(name: str) -> Path:
     try:
         return run.obtain(Encoding, name)
     except run.NotMade as missing:
         return missing.folder
 
 
-def _expected(name: str, corpus: str = "") -> Tokenizer:
-    """Return a tokenizer, or a placeholder with its sizes; `corpus` is that of the data to encode."""
+def _expected_tokenizer(name: str, corpus: str = "") -> Tokenizer:
+    """Return a tokenizer, or a placeholder with its sizes if it does not exist yet."""
     if is_tokenizer(name):
         return read_tokenizer(name)
     if kind_of_folder(name).made:
@@ -420,12 +410,7 @@ def _expected(name: str, corpus: str = "") -> Tokenizer:
     if tokenizer is not None:
         return tokenizer
     if not hasattr(recipe.tokenizer, "size"):  # a user's tokenizer, whose size is unknown
-        raise RecipeError(
-            name,
-            "is not made yet, and does not say how many pieces it will have",
-            "",
-            f"`{command('tokenizer', name)}` makes it",
-        )
+        raise RecipeError(name, "does not exist; its size is unknown", "", f"`{command('tokenizer', name)}` makes it")
     expected = SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=getattr(recipe.tokenizer, "pad", 0), mask=0)
     if hasattr(recipe.tokenizer, "learns"):
         expected.kind = recipe.tokenizer.learns

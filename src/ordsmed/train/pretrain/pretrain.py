@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-from ordsmed.base.launch.site import absolute
-from ordsmed.base.run import in_start_folder, read_recipe, without_making
-from ordsmed.train import session
-from ordsmed.train.pretrain.plan import PretrainingPlan
-from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train import trials
 from ordsmed.train.pretrain.trials import PretrainingTrials
-from ordsmed.train.session import SessionOptions
+from ordsmed.train.request import SessionOptions
 from ordsmed.train.training import Training
-from ordsmed.train.trials import check_part, meant, put_away
 
 
 def pretrain(
@@ -22,17 +17,9 @@ def pretrain(
 ) -> Path:
     """Start or resume the run or the trials that a recipe describes; every process of a launch calls this.
 
-    `options` has the options of session.run_session. `part`, for trials: 2/8 is the second eighth of them.
+    `part`, for trials: 2/8 is the second eighth of them.
     """
-    check_part(part, **options)
-    options["site"] = absolute(options.get("site", ""))
-    with in_start_folder(name) as location:
-        group, share = meant(PretrainingTrials, location, overrides, part, **options)
-        if group:
-            return group.perform(options.get("callbacks", ()), anew=bool(options.get("anew")), part=share)
-        if put_away(location, **options):
-            return Path(location)
-        return session.run_session(PretrainingPlan, location, overrides, **options)
+    return trials.train(PretrainingTrials, name, overrides, part, **options)
 
 
 def rehearse(
@@ -44,12 +31,4 @@ def rehearse(
     **options: Unpack[SessionOptions],
 ) -> tuple[Training, list[str]]:
     """Return the recipe that `pretrain` would train by and its plan as lines; raise its errors, and make nothing."""
-    check_part(part, **options)
-    options["site"] = absolute(options.get("site", ""))
-    with without_making(), in_start_folder(name) as location:
-        if group := meant(PretrainingTrials, location, overrides, part, devices, **options)[0]:
-            return group.recipe, group.rehearse(anew=bool(options.get("anew")))
-        if put_away(location, **options):
-            return read_recipe(Pretraining, Path(location)), []
-        plan = session.rehearse(PretrainingPlan, location, overrides, devices=devices, **options)
-        return plan.recipe, plan.lines()
+    return trials.rehearse(PretrainingTrials, name, overrides, part, devices, **options)

@@ -109,7 +109,7 @@ def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1
         job.carry(0)
     ready = load(job.rows(0), job.share(0), first, first + steps, workers=0, device=job.ranks.device)
     for inner, batches in enumerate(ready, first):
-        sums, norm, trouble = loop.update(job, batches, phase.rate_at(inner) if rate is None else rate, 0, inner)
+        sums, norm, trouble = loop.train_step(job, batches, phase.rate_at(inner) if rate is None else rate, 0, inner)
         assert not trouble
         losses = job.ranks.total(torch.stack(list(sums.values())).double())
         losses_and_norms.append((float(losses.sum()), float(norm)))

@@ -39,42 +39,45 @@ class Pretraining(Training):
     data: Names
     """folder or recipe of `encode`; several with their weights: { "work/encode/a" = 0.7, ... }, or a list with `mix`"""
     objective: Annotated[Any, Menu("objectives")]
-    """what is learned"""
+    """what the network is trained to predict"""
     phase: tuple[Phase, ...]
-    """one or more stretches of training"""
+    """one or more phases of training"""
     vocabulary: Vocabulary = "same"
-    """with `init`: is the data's vocabulary that of its model? transplant: another; pieces that both have keep their
-    vectors, others begin as the mean of those that spell them; fresh: another, whose vectors all begin anew"""
+    """with `init`: how the data's vocabulary relates to that of the model: same; transplant: another one, pieces in
+    both keep their vectors and new ones start as the mean of the old pieces that spell them; fresh: another one, all
+    vectors start at random"""
     mix: Mix | None = None
     """shares of several data by their tokens: { temperature = 0.5 } or { unimax = 4 }; a phase may have its own"""
     max_epochs: float = 0.0
-    """how often any of several data may be gone through, over all phases; more is refused; 0: told from 4 on"""
+    """largest number of epochs over any of several data, all phases together; more is refused; 0: print a warning above
+    4"""
     tokenizer: str | None = None
-    """folder, file or recipe; must be the one of the data, which is taken where none is named"""
+    """folder, file or recipe of the tokenizer; must be the one of the data; left out: the one of the data"""
     save: int | float = 500
-    """steps between checkpoints; 0.1: a tenth of all steps, 1.0 all of them; 0: only at the end, or when asked to stop;
-    elsewhere save_steps, save_interval"""
+    """steps between checkpoints; 0.1: a tenth of all steps, 1.0: all of them; 0: only at the end or when the run is
+    stopped; elsewhere save_steps, save_interval"""
     revisions: int | tuple[int, ...] | Literal["powers"] = ()
-    """steps whose weights are kept for good, to see how a model learns: each so many, a list, or 1 2 4 8..."""
+    """steps whose weights are kept permanently, to study how a model learns: an interval, a list, or powers (1 2 4
+    8...)"""
     revisions_at_words: WordNumbers = ()
-    """the same by words of text seen; babylm: 1M 2M ... 10M 20M ... 100M 200M ... 1000M, as its evaluation asks"""
+    """the same by words of text seen; babylm: 1M 2M ... 10M 20M ... 100M 200M ... 1000M, as its evaluation requires"""
     validate: int | float = 500
-    """steps between validations; 0.1: a tenth of all steps, 1.0 all of them; 0: only at the end; elsewhere
-    eval_steps, eval_interval"""
+    """steps between validations; 0.1: a tenth of all steps, 1.0: all of them; 0: only at the end; elsewhere eval_steps,
+    eval_interval"""
     validation_rows: int = 512
-    """held-out rows a validation takes"""
+    """held-out rows of a validation"""
     keep_best: bool = True
-    """leave the weights of the lowest validation loss in the last phase, and keep their checkpoint; false: those of the
-    last step, as always where validation losses cannot be compared (rtd); elsewhere load_best_model_at_end"""
+    """use the weights of the lowest validation loss of the last phase, and keep their checkpoint; false: use those of
+    the last step, which is also done if validation losses cannot be compared (rtd); elsewhere load_best_model_at_end"""
     patience: int = 0
-    """stop after so many validations of the last phase without a lower loss; 0: never; elsewhere
+    """stop after this many validations of the last phase without a lower loss; 0: never; elsewhere
     early_stopping_patience"""
     seeds: tuple[int, ...] = ()
-    """a run with each, and their mean and deviation; left out: one run with `seed`"""
+    """train one run with each seed, and report mean and deviation; left out: one run with `seed`"""
     grid: dict[str, Any] = field(default_factory=dict)
-    """a run with each combination: { phase.learning_rate = [5e-4, 1e-3], objective.mask_prob = [0.15, 0.3] }"""
+    """train one run with each combination: { phase.learning_rate = [5e-4, 1e-3], objective.mask_prob = [0.15, 0.3] }"""
     jobs: int = 0
-    """of those, runs at a time; 0: one a GPU, on a CPU one to two cores"""
+    """of these runs, how many train at a time; 0: one for each GPU, on a CPU one for every two cores"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = (
         *Training.LATER_ADDED,
@@ -89,7 +92,7 @@ class Pretraining(Training):
         "jobs",
     )
     HOW: ClassVar[tuple[str, ...]] = (*Training.HOW, "jobs")
-    judges_average: ClassVar[bool] = True
+    validates_average: ClassVar[bool] = True
     verb: ClassVar[str] = "pretrain"
 
     @staticmethod
@@ -101,9 +104,7 @@ class Pretraining(Training):
         if self.model is None and self.init is None:
             raise ValueError("model: missing; wanted a [model], or `init` to start from")
         if self.init is None and self.vocabulary != "same":
-            raise ValueError(
-                f"vocabulary: found {self.vocabulary} without init; wanted `init`, the model that has another"
-            )
+            raise ValueError(f"vocabulary: found {self.vocabulary} without init; wanted `init`, a model with another")
         if not self.phase:
             raise ValueError("phase: missing; wanted one or more [[phase]]")
         super().__post_init__()
@@ -120,9 +121,7 @@ class Pretraining(Training):
                 raise ValueError(f"{name}: found {every}; wanted steps, 0 or more, or a share of all, to 1.0")
         kept = (self.revisions,) if isinstance(self.revisions, int) else self.revisions
         if kept != "powers" and any(step < 1 for step in kept):
-            raise ValueError(
-                f"revisions: found {as_toml(self.revisions)}; wanted steps from 1 on (step 0 needs no keeping)"
-            )
+            raise ValueError(f"revisions: found {as_toml(self.revisions)}; wanted steps from 1 on (0 is not stored)")
         if any(words < 1 for words in self.revision_words):
             raise ValueError(f"revisions_at_words: found {min(self.revision_words)}; wanted words from 1 on")
         object.__setattr__(self, "grid", check_axes(self.seeds, self.grid))

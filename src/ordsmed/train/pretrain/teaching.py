@@ -23,7 +23,7 @@ PLACE = "objective.teacher.run"
 
 
 def teacher_of(recipe: Training, tokenizer: Tokenizer, *, gone: bool = False) -> Trained | None:
-    """Return the teacher of a recipe's objective, or None. `gone`: return None if the teacher no longer exists."""
+    """Return the teacher of a recipe's objective, or None. `gone`: a missing teacher is not an error."""
     options = getattr(recipe.learned().get("objective"), "teacher", None)
     if options is None or (gone and Origin.find(options.run, key=PLACE) is None):
         return None

@@ -58,16 +58,14 @@ class TextData:
         return [LongDocuments.of(store, least) if least else store for store in stores]
 
     def tokens(self, index: int) -> dict[str, int]:
-        """Return the tokens available to a phase in each of its data; raise if any has none."""
+        """Return the available tokens of each of a phase's data; raise if one has none."""
         least = self.phases[index].min_length
         tokens = {name: store.token_count for name, store in zip(self.read_in(index), self.stores(index), strict=True)}
         if empty := [name for name, count in tokens.items() if not count]:
             more = f", and {many(len(empty) - 1, 'other')}" if empty[1:] else ""
             if not least:
                 location = "data" if self.phases[index].data is None else f"phase[{index + 1}].data"
-                raise RecipeError(
-                    location, f"found {empty[0]}{more}, where no text is", "stores with text", "leave it out"
-                )
+                raise RecipeError(location, f"found {empty[0]}{more}, without text", "stores with text", "leave it out")
             problem = f"found {least:,}, but {empty[0]} has no document of so many tokens{more}"
             remedy = "a smaller number, or name `data` of this phase without it"
             raise RecipeError(f"phase[{index + 1}].min_length", problem, "", remedy)
@@ -157,7 +155,7 @@ class TextData:
 
 
 def validate(job: Job, rows: Rows, count: int) -> dict[str, float]:
-    """Return mean losses and accuracies over the first `count` rows, without dropout. Ranks take batches in turn."""
+    """Return mean losses and accuracies over the first `count` rows, without dropout. Ranks share the batches."""
     ranks = job.ranks
     found: dict[str, Tensor] = {}
     job.objective.eval()
@@ -184,7 +182,7 @@ def validate(job: Job, rows: Rows, count: int) -> dict[str, float]:
 
 
 def _validation_batches(job: Job, count: int) -> Iterator[tuple[NDArray[np.int64], bool]]:
-    """Yield the row numbers of each batch of this rank; False: it only keeps collectives in step with other ranks."""
+    """Yield the row numbers of each batch, and whether they count: a rank without rows still joins collectives."""
     rank, world, firsts = job.ranks.data_rank, job.ranks.data_world, range(0, count, VALIDATION_ROWS)
     if job.objective.state:  # rows continue the rows before them: each rank follows its own
         numbers = np.array_split(np.arange(VALIDATION_ROWS), world)[rank]
