@@ -216,7 +216,7 @@ def test_what_cannot_be_is_refused(store: Store) -> None:
     with pytest.raises(RecipeError, match="weights above 0"):
         rows_of(store, weights=(0.0,))
     store.lexicon = None  # a cached property
-    with pytest.raises(DataError, match="holds pieces of words"):
+    with pytest.raises(DataError, match="has subword tokens"):
         rows_of(store).batch(np.arange(2))
 
 

@@ -155,7 +155,7 @@ def test_sentences_and_documents_without_ids_are_left_out(place: Path) -> None:
 
 def test_a_corpus_that_gives_nothing_is_refused(place: Path) -> None:
     corpus(place / "empty", {"train": [["  "]]})
-    with pytest.raises(DataError, match="gives no token to train on"):
+    with pytest.raises(DataError, match="has no tokens to train on"):
         obtained(corpus="empty", tokenizer="pieces.toml")
 
 
@@ -389,9 +389,9 @@ def test_figures_and_what_is_said(place: Path, capsys: pytest.CaptureFixture[str
         "unknown": round(unknown / store.token_count, 6),
     }
     said = " ".join(capsys.readouterr().err.split())
-    each = f"{size / store.token_count:.2f} bytes of text a token, {unknown / store.token_count:.3%} unknown"
+    each = f"{size / store.token_count:.2f} bytes of text per token, {unknown / store.token_count:.3%} unknown"
     assert f"train: 3 documents, 4 sequences, {store.token_count} tokens, {each}" in said
-    assert "validation: 1 document, 1 sequence, 1 token, 3.00 bytes of text a token, 100.000% unknown" in said
+    assert "validation: 1 document, 1 sequence, 1 token, 3.00 bytes of text per token, 100.000% unknown" in said
 
 
 def test_what_is_shown_on_the_way(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,7 +469,7 @@ def test_other_processes_are_no_other_result_and_lost_words_are_told(
     strangers = place / "x/lexicon.kept"
     whole = strangers.read_bytes()
     strangers.write_bytes(whole[:-9])
-    with pytest.raises(DataError, match=r"lexicon\.kept: lacks words; wanted those of the store; encode with --anew"):
+    with pytest.raises(DataError, match=r"lexicon\.kept: words are missing; wanted those of the store; encode with --anew"):
         obtained(corpus="novels", tokenizer="some.toml", out="x", processes=1)
     strangers.write_bytes(whole)
     made = obtained(corpus="novels", tokenizer="some.toml", out="x", processes=1)
@@ -486,7 +486,7 @@ def test_a_recipe_of_anybodys_texts_learns_from_the_corpus_of_the_store(
     for name in ("eng", "rus"):
         stored = obtained(corpus=f"work/corpus/{name}", tokenizer="folder-wordpiece", out=f"work/encode/{name}")
         made = Path(f"work/tokenizer/folder-wordpiece-{name}")
-        assert f"pieces, learned from work/corpus/{name}" in " ".join(capsys.readouterr().err.split())
+        assert f"pieces, trained on work/corpus/{name}" in " ".join(capsys.readouterr().err.split())
         assert stored.facts["train"]["unknown"] == 0
         assert stored.tokenizer.fingerprint == Tokenizer.load(made).fingerprint
     again = obtained(corpus=str(place / "work/corpus/rus"), tokenizer="folder-wordpiece", out="work/encode/rus-again")

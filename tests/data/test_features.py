@@ -210,5 +210,5 @@ def test_features_that_lack_a_column_are_refused(tmp_path: Path) -> None:
     for name in ("starts", "ids"):
         of_sizes([2]).save(tmp_path / name)
         (tmp_path / name / f"{name}.npy").unlink()
-        with pytest.raises(DataError, match=r"lacks starts\.npy or ids\.npy; wanted features; delete the folder"):
+        with pytest.raises(DataError, match=r"starts\.npy or ids\.npy is missing; wanted features; delete the folder"):
             Features.open(tmp_path / name)

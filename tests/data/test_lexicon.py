@@ -103,7 +103,7 @@ def test_an_index_that_cannot_be_is_refused(tmp_path: Path, at: int, number: int
     numbers[at] = number
     (tmp_path / "lexicon.idx").write_bytes(b"ORDLEXI1" + struct.pack("<10q", *numbers))
     with pytest.raises(
-        DataError, match=r"lexicon\.bin: \d+ bytes; wanted -?\d+ bytes, as lexicon\.idx says of its 7 words"
+        DataError, match=r"lexicon\.bin: \d+ bytes; wanted -?\d+ bytes, according to lexicon\.idx, of 7 words"
     ):
         Lexicon.open(tmp_path)
 
@@ -115,7 +115,7 @@ def test_what_is_no_index_is_told_as_that(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for wrong in (b"ORDLEXI2" + whole[8:], whole[:-3], whole[:23], whole[:24], whole[:31], b""):
         path.write_bytes(wrong)
-        with pytest.raises(DataError, match=r"lexicon\.idx: is no whole index; wanted b'ORDLEXI1' and 64-bit numbers"):
+        with pytest.raises(DataError, match=r"lexicon\.idx: is not a complete index; wanted b'ORDLEXI1' and 64-bit numbers"):
             Lexicon.open(tmp_path)
 
 

@@ -463,7 +463,7 @@ def test_a_forked_process_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be() -> None:
     with pytest.raises(RecipeError, match=r"phase\.length: found 4, of which 3 are special tokens; wanted 5 or more"):
         rows_of([Source.of([[3, 3]])], 4)
-    with pytest.raises(DataError, match="source 2: has no document of two sentences"):
+    with pytest.raises(DataError, match="source 2: has no document with two sentences"):
         rows_of([Source.of([[3, 3]]), Source.of([[3], [9]])], 20, "order")
     with pytest.raises(DataError, match="source 1: has no text"):
         rows_of([Source.of([[0]])], 20)

@@ -52,7 +52,7 @@ def test_a_tokenizer_that_makes_nothing_is_refused() -> None:
     """Signs and no text."""
     made = SimpleNamespace(ids=[2, 3], sequence_ids=[None, None])
     own: Any = SimpleNamespace(whole_words=False, pipeline=SimpleNamespace(encode=lambda *texts: made))
-    with pytest.raises(RecipeError, match="tokenizer: makes nothing of the letter a"):
+    with pytest.raises(RecipeError, match="tokenizer: encodes the letter a as no token"):
         TextFrame.of(own, types=False)
 
 

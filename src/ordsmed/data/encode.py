@@ -60,25 +60,25 @@ class Encoding:
     corpus: str = ""
     "folder or recipe of a corpus"
     tokenizer: str
-    'folder, file or recipe of a tokenizer; a recipe of your own texts (corpus = "folder") learns from `corpus`'
+    'folder, file or recipe of a tokenizer; a recipe with corpus = "folder" is trained on `corpus`'
     sentences: bool = True
-    "a sequence a sentence; false: a sequence a document"
+    "store each sentence as a sequence; false: each document"
     max_unknown: float = MOST
-    "share of all tokens that may be unknown to the tokenizer; more is refused; of whole words any"
+    "largest accepted share of unknown tokens; not checked for a vocabulary of words"
     processes: int | None = None
-    "that encode side by side; not said: one a core, fewer for a small corpus"
+    "number of processes; default: one per core, fewer for a small corpus"
     engine: str | None = None
-    "address (or file) of a Dask scheduler whose workers share this folder and the corpus; instead of processes"
+    "address or file of a Dask scheduler, used instead of processes; its workers must see this folder and the corpus"
     records: str | list[str] = ""
-    "in place of a corpus: TFRecords of BERT's or ELECTRA's examples, or ids as nanoGPT's .bin; files, patterns"
+    "instead of a corpus: files or patterns of TFRecords (BERT's or ELECTRA's examples) or ids (nanoGPT's .bin)"
     validation_records: str | list[str] = ""
-    "of those, the ones that are held out"
+    "the files of the validation split, in the same formats"
     out: str | None = None
-    "folder of the result; work/encode/ and the recipe's name if not said"
+    "output folder; default: work/encode/ and the recipe's name"
 
     def __post_init__(self) -> None:
         if bool(self.corpus) == bool(self.records):
-            problem = f"found {self.corpus} beside records" if self.corpus else "missing"
+            problem = f"found {self.corpus} together with records" if self.corpus else "missing"
             raise ValueError(f"corpus: {problem}; wanted a corpus, or `records` of examples")
         at_least(self, processes=1)
         check_share("max_unknown", self.max_unknown)
@@ -119,7 +119,7 @@ class Encoding:
             written = Lexicon.open(run.path)
             facts |= {"words": len(written), "long": written.long}
         if not facts.get("train", {}).get("tokens"):
-            raise DataError(corpus, "gives no token to train on", "text that the tokenizer knows", "look at the corpus")
+            raise DataError(corpus, "has no tokens to train on", "text that the tokenizer knows", "check the corpus")
         stores = [run.path / f"{split}{end}" for split in SPLITS if split in facts for end in (".bin", ".idx")]
         facts["checksums"] = {path.name: files.checksum(path) for path in stores}
         status = Run(corpus).status
@@ -214,7 +214,7 @@ class KeptEncoding:
     def since(self, store: StoreWriter) -> int:
         """Restore the words of a resumed store and return the number of bytes of text that it holds."""
         if store.note and not self._words(store.note["words"]):
-            raise DataError(self.path.parent / STRANGERS, "lacks words", "those of the store", "encode with --anew")
+            raise DataError(self.path.parent / STRANGERS, "words are missing", "those of the store", "encode with --anew")
         return int(store.note.get("text", 0))
 
     def now_and_then(self, store: StoreWriter, at: LinePosition, text: int) -> None:
@@ -347,7 +347,7 @@ class LineEncoder:
         try:
             document: Document = self.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DataError(block.place(number), str(error), "one document a line", "make the corpus again") from None
+            raise DataError(block.place(number), str(error), "one document per line", "make the corpus again") from None
         return document
 
 
@@ -391,5 +391,5 @@ def _corpus(name: str) -> Path:
 def _describe(split: str, facts: dict[str, Any]) -> str:
     return (
         f"{split}: {', '.join(many(facts[f'{noun}s'], noun) for noun in ('document', 'sequence', 'token'))}, "
-        f"{facts['bytes_a_token']:.2f} bytes of text a token, {facts['unknown']:.3%} unknown"
+        f"{facts['bytes_a_token']:.2f} bytes of text per token, {facts['unknown']:.3%} unknown"
     )

@@ -65,7 +65,7 @@ class Features:
         columns = {p.stem: files.mapped(p, "a column of features", "delete the folder") for p in folder.glob("*.npy")}
         columns = {FORMER.get(name, name): values for name, values in columns.items()}
         if "starts" not in columns or "ids" not in columns:
-            raise DataError(folder, "lacks starts.npy or ids.npy", "features", "delete the folder")
+            raise DataError(folder, "starts.npy or ids.npy is missing", "features", "delete the folder")
         names = {f.name for f in dataclasses.fields(Features)} - {"more"}
         more = {name.removeprefix("more."): values for name, values in columns.items() if name not in names}
         return Features(**{name: values for name, values in columns.items() if name in names}, more=more)

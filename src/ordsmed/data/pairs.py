@@ -76,7 +76,7 @@ class PairRows:
         ]
         for index, examples in enumerate(self.examples):
             if not len(examples):
-                problem = "has no document of two sentences" if style == "order" else "has no text"
+                problem = "has no document with two sentences" if style == "order" else "has no text"
                 raise DataError(f"source {index + 1}", problem, "", "encode with sentences, or add text")
         self.blend = Blend([len(examples) for examples in self.examples], weights, *key)
 

@@ -24,13 +24,13 @@ Flags = NDArray[np.bool_]
 @dataclass(frozen=True)
 class Limits:
     length: int = 384
-    """tokens of a row: special tokens, question and window"""
+    """length of a row in tokens: special tokens, question and window"""
     stride: int = 128
-    """how many tokens behind the one before each window begins; less where windows are shorter than that"""
+    """tokens between the starts of two windows, at most the length of a window"""
     longest_question: int = 64
-    """tokens of a question; what is longer is cut"""
+    """most tokens of a question; a longer one is truncated"""
     overlap: bool = False
-    """the stride is how many tokens a window shares with the one before; half of it where it holds no more than that"""
+    """`stride` is the number of tokens that two windows share; if windows are not longer than that, they share half"""
 
     def __post_init__(self) -> None:
         at_least(self, length=1, stride=1, longest_question=1)

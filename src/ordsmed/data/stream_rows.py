@@ -232,7 +232,7 @@ class CarriedRows:
     def _lexicon(self, k: int) -> Lexicon:
         lexicon = self.sources[k].lexicon
         if lexicon is None:
-            raise DataError(f"source {k + 1}", "holds pieces of words", "whole words", 'encode with `kind = "words"`')
+            raise DataError(f"source {k + 1}", "has subword tokens", "whole words", 'encode with `kind = "words"`')
         return lexicon
 
 
@@ -242,7 +242,7 @@ def _shared(weights: Sequence[float], streams: int) -> Ints:
         raise RecipeError("data", f"found weights {', '.join(map(str, weights))}", "weights above 0")
     if streams < len(weights):
         problem = f"found {streams} streams for {len(weights)} sources"
-        raise RecipeError("batch", problem, "one stream a source, or more")
+        raise RecipeError("batch", problem, "at least one stream per source")
     share = np.asarray(weights, np.float64) / sum(weights)
     ends = np.rint(np.cumsum(share) * (streams - len(weights))).astype(np.int64)
     return np.repeat(np.arange(len(weights)), np.diff(ends, prepend=0) + 1)
