@@ -469,7 +469,9 @@ def test_other_processes_are_no_other_result_and_lost_words_are_told(
     strangers = place / "x/lexicon.kept"
     whole = strangers.read_bytes()
     strangers.write_bytes(whole[:-9])
-    with pytest.raises(DataError, match=r"lexicon\.kept: words are missing; wanted those of the store; encode with --anew"):
+    with pytest.raises(
+        DataError, match=r"lexicon\.kept: words are missing; wanted those of the store; encode with --anew"
+    ):
         obtained(corpus="novels", tokenizer="some.toml", out="x", processes=1)
     strangers.write_bytes(whole)
     made = obtained(corpus="novels", tokenizer="some.toml", out="x", processes=1)

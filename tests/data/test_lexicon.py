@@ -115,7 +115,9 @@ def test_what_is_no_index_is_told_as_that(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for wrong in (b"ORDLEXI2" + whole[8:], whole[:-3], whole[:23], whole[:24], whole[:31], b""):
         path.write_bytes(wrong)
-        with pytest.raises(DataError, match=r"lexicon\.idx: is not a complete index; wanted b'ORDLEXI1' and 64-bit numbers"):
+        with pytest.raises(
+            DataError, match=r"lexicon\.idx: is not a complete index; wanted b'ORDLEXI1' and 64-bit numbers"
+        ):
             Lexicon.open(tmp_path)
 
 

@@ -159,10 +159,7 @@ def test_the_real_sample_is_read_whole(shared_data: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (
-            {"input_ids": 0},
-            r"record 1, .*: its ids 0 0 0 0 \.\.\. do not have this tokenizer's special tokens; wanted",
-        ),
+        ({"input_ids": 0}, r"record 1, .*: its ids 0 0 0 0 \.\.\. do not have this tokenizer's special tokens; wanted"),
         ({"input_ids": 900}, r"input_ids: found 900; wanted 0 to 125"),
         ({"masked_lm_positions": 24}, r"masked_lm_positions: found 24; wanted 0 to 23"),
         ({"masked_lm_ids": None}, r"has input_ids, .*, but not masked_lm_ids; wanted BERT's \(create"),

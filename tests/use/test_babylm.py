@@ -142,10 +142,10 @@ def test_what_has_no_revisions_is_refused_or_told(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = export(run, tmp_path / "hub")
-    with pytest.raises(RecipeError, match="is no run, so it has no revisions; wanted the folder of a pretraining"):
+    with pytest.raises(RecipeError, match="is not a run, so it has no revisions; wanted the folder of a pretraining"):
         export(out, tmp_path / "again", to="babylm")
     with pytest.raises(ValueError, match="name: found a/b; wanted a name without"):
         BabyLm(name="a/b")
     early = export(run, tmp_path / "early", 0, to="babylm")
     assert [path.name for path in (early / "hub/models--both/snapshots").iterdir()] == ["main"]
-    assert "kept no weights by words up to step 0" in capsys.readouterr().err
+    assert "saved no weights by words up to step 0" in capsys.readouterr().err

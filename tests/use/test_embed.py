@@ -288,7 +288,7 @@ def test_a_folder_without_heads_is_enough(folders, family, tmp_path):
     headless = family != "gpt2"  # which scores words by its table alone
     assert [model.bare for model in made] == [headless, False]
     for ask in (made[0].check_heads, lambda: open_model(tmp_path / "bare")) if headless else ():
-        with pytest.raises(DataError, match=r"bare: holds a network without the heads asked for \(\w+Model\)"):
+        with pytest.raises(DataError, match=r"bare: has a network without the required heads \(\w+Model\)"):
             ask()
     made[1].check_heads()
 

@@ -247,10 +247,10 @@ def test_a_run_or_the_model_itself_is_never_written_over(tiny_run, tmp_path, mon
     hub = export(tiny_run.bert, tmp_path / "hub")
     (tmp_path / "models.toml").write_text('[names]\n"their/model" = "hub"\n')
     monkeypatch.setenv("ORDSMED_MODELS", str(tmp_path / "models.toml"))
-    with pytest.raises(RecipeError, match="is, or holds, the model that is read"):
+    with pytest.raises(RecipeError, match="is the model that is read, or contains it"):
         export("their/model", hub)
     for target in (hub, tmp_path):
-        with pytest.raises(RecipeError, match="is, or holds, the model that is read"):
+        with pytest.raises(RecipeError, match="is the model that is read, or contains it"):
             export(hub, target, anew=True)
     with pytest.raises(RecipeError, match="is the folder of a `pretrain`"):
         export(hub, tiny_run.gpt2, anew=True)

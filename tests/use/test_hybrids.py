@@ -166,7 +166,8 @@ def test_a_task_sees_both_sides(family: str, inner: str, tmp_path: Path, monkeyp
     assert not torch.equal(states[0, 1], states[1, 1])
     if family == "gpt2":
         with pytest.raises(
-            RecipeError, match="is a gpt2 whose tokens see both sides: no class of transformers is; `ordsmed predict`"
+            RecipeError,
+            match="is a gpt2 with bidirectional attention, which no class of transformers is; `ordsmed predict`",
         ):
             export(tagged.folder, tmp_path / "out")
     else:

@@ -72,7 +72,7 @@ def test_whole_or_not_at_all(theirs, tmp_path):
         take_over(theirs, tmp_path / "ours", anew=True)
     assert open_model(tmp_path / "ours")
     for target in (theirs, tmp_path):
-        with pytest.raises(RecipeError, match="is, or holds, the model that is read"):
+        with pytest.raises(RecipeError, match="is the model that is read, or contains it"):
             take_over(theirs / "model.hdf5", target, anew=True)
 
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
     with pytest.raises(RecipeError, match=r"did you mean `model\.dropout`"):
         take_over(theirs, tmp_path / "ours", ["model.dropuot=0"])
     take_over(theirs, tmp_path / "ours")
-    with pytest.raises(RecipeError, match="ours: is a folder of ours"):
+    with pytest.raises(RecipeError, match="ours: is a folder of this library"):
         take_over(tmp_path / "ours", tmp_path / "again")
 
 
@@ -102,7 +102,7 @@ def test_what_a_verb_names_is_taken_over_once(theirs, tmp_path, monkeypatch, cap
     assert opened.kind == "elmo"
     (folder,) = (p for p in (tmp_path / "cache/taken").iterdir() if p.is_dir())
     assert opened.folder == folder
-    assert f"{theirs}: elmo, taken over into {folder}\n" in capsys.readouterr().err
+    assert f"{theirs}: elmo, converted to {folder}\n" in capsys.readouterr().err
     take_over(theirs, tmp_path / "ours")
     assert (folder / "model.safetensors").read_bytes() == (tmp_path / "ours/model.safetensors").read_bytes()
     before = (folder / "settings.toml").stat().st_mtime_ns
@@ -148,7 +148,7 @@ def test_a_training_starts_from_it(theirs, tmp_path, capsys, details):
     assert tomllib.loads((run / "weights/settings.toml").read_text())["model"]["width"] == 5
     out = export(run, tmp_path / "out")
     assert (out / "vocab.txt").read_text().startswith("<S>\n</S>\n<UNK>\n")
-    assert "softmax over words stays behind" in capsys.readouterr().err
+    assert "softmax over words is not exported" in capsys.readouterr().err
     take_over(out, tmp_path / "back")
     trained, back = (own_tensors(open_model(path).objective) for path in (run, tmp_path / "back"))
     assert all(torch.equal(trained[name], back[name]) for name in back)

@@ -76,7 +76,7 @@ def test_steps_are_those_that_open(tiny_run: Any, tmp_path: Path) -> None:
     assert Origin.of(run).steps() == [0, 12]
     Run(run).set(verb="finetune")  # whose first weights come again by no seed
     assert Origin.of(run).steps() == [12]
-    with pytest.raises(RecipeError, match=r"^--step: found 7, which .* does not keep; wanted one of 8, 12$"):
+    with pytest.raises(RecipeError, match=r"^--step: found 7, but .* has no checkpoint of it; wanted one of 8, 12$"):
         Origin.of(run).source(7)
     Run(run).set(verb="pretrain", state="stopped")
     assert Origin.of(run).steps() == [0]
@@ -87,7 +87,7 @@ def test_a_step_of_what_is_no_run_is_refused_by_who_asked(places: dict[str, Path
     Origin.of(places["run"]).one_step(3)
     with pytest.raises(RecipeError, match=r"^--step: found 3, but .*hub is a Hugging Face folder; wanted a run's"):
         Origin.of(places["hub"]).one_step(3)
-    with pytest.raises(RecipeError, match=r"^step: found 3, but .*alone holds the weights of one step"):
+    with pytest.raises(RecipeError, match=r"^step: found 3, but .*alone has the weights of a single step"):
         Origin.of(places["weights"]).one_step(3, "step")
 
 

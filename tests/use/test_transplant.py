@@ -249,7 +249,9 @@ def test_what_cannot_be_moved(monkeypatch: pytest.MonkeyPatch, old: Tokenizer, n
     network, learned, _ = FAMILIES["bert"]
     origin = Held(None, old, is_run=False)
     monkeypatch.setattr(transplant.foreign, "tokenizer_of", lambda folder: None)
-    with pytest.raises(RecipeError, match="vocabulary: found transplant, but theirs reads letters and has no pieces"):
+    with pytest.raises(
+        RecipeError, match="vocabulary: found transplant, but theirs reads characters and has no tokens"
+    ):
         begin(fresh(learned, network, new, 1), origin, learned, network, new, "transplant", 1)  # type: ignore[arg-type]
 
     class Sideways:
@@ -258,5 +260,5 @@ def test_what_cannot_be_moved(monkeypatch: pytest.MonkeyPatch, old: Tokenizer, n
             objective.model.words.weight = torch.nn.Parameter(torch.zeros(4, tokenizer.vocabulary))
             return objective
 
-    with pytest.raises(RecipeError, match=r"vocabulary: model\.words\.weight has no row for each piece"):
+    with pytest.raises(RecipeError, match=r"vocabulary: model\.words\.weight does not have a row for each token"):
         tables_of(Sideways(), network, new)

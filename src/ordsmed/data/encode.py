@@ -214,7 +214,9 @@ class KeptEncoding:
     def since(self, store: StoreWriter) -> int:
         """Restore the words of a resumed store and return the number of bytes of text that it holds."""
         if store.note and not self._words(store.note["words"]):
-            raise DataError(self.path.parent / STRANGERS, "words are missing", "those of the store", "encode with --anew")
+            raise DataError(
+                self.path.parent / STRANGERS, "words are missing", "those of the store", "encode with --anew"
+            )
         return int(store.note.get("text", 0))
 
     def now_and_then(self, store: StoreWriter, at: LinePosition, text: int) -> None:

@@ -48,7 +48,9 @@ class Lexicon:
             head = file.read(HEADER.size)
         size = index.stat().st_size - HEADER.size
         if len(head) < HEADER.size or not head.startswith(MAGIC) or size < 8 or size % 8:
-            raise DataError(index, "is not a complete index", f"{MAGIC!r} and 64-bit numbers", "copy or encode it again")
+            raise DataError(
+                index, "is not a complete index", f"{MAGIC!r} and 64-bit numbers", "copy or encode it again"
+            )
         _, known, unknown = HEADER.unpack(head)
         starts: Ints = np.memmap(index, "<i8", "r", HEADER.size, (size // 8,)).view(np.ndarray)
         on_disk = characters.stat().st_size

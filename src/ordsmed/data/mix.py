@@ -22,7 +22,7 @@ class Mix:
     """Shares of stores by their sizes; exactly one of the two settings."""
 
     temperature: float | None = None
-    """a store's share is proportional to its tokens to this power: 1 proportional, 0 equal (elsewhere alpha, or 1 / temperature)"""
+    """exponent of a store's size in its share: 1 proportional, 0 equal; elsewhere alpha, or 1 / temperature"""
     unimax: float | None = None
     """equal shares, but no store is read more often than this many times"""
 

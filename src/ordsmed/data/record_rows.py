@@ -23,9 +23,7 @@ GIVEN, NO_LABEL = ".given.bin", -1
 def beside(prefix: Path, width: int, documents: int) -> NDArray[np.int32]:
     path = prefix.with_name(prefix.name + GIVEN)
     if not path.is_file() or path.stat().st_size != 4 * width * documents:
-        raise DataError(
-            path, "truncated or missing", f"{many(documents, 'row')} of {width} numbers", "encode again"
-        )
+        raise DataError(path, "truncated or missing", f"{many(documents, 'row')} of {width} numbers", "encode again")
     return np.memmap(path, "<i4", "r", shape=(documents, width))
 
 

@@ -52,7 +52,9 @@ class Examples:
 def store_tokens(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[str, Any]:
     """Write the store of a split from files of nanoGPT or llm.c: 16-bit ids, texts separated by the end token."""
     if tokenizer.end is None:
-        raise DataError(paths[0], "has texts that end with a token, but the tokenizer has no such token", "GPT-2's pieces")
+        raise DataError(
+            paths[0], "has texts that end with a token, but the tokenizer has no such token", "GPT-2's pieces"
+        )
     with StoreWriter(prefix, tokenizer.vocabulary) as store:
         for path in paths:
             size, skip = path.stat().st_size, 0

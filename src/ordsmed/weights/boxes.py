@@ -88,7 +88,7 @@ class Boxes:
         else:
             indices = [(path, self._head(path)) for path in sorted(self.folder.glob(f"{kind}*.safetensors"))]
         if not indices:  # for example, no moments were saved yet
-            raise DataError(self.folder, f"holds no {kind}", f"{kind}.safetensors, whole or in parts")
+            raise DataError(self.folder, f"has no {kind}", f"{kind}.safetensors, complete or in parts")
         yield from indices
 
     def _head(self, path: Path) -> FileIndex:
@@ -129,7 +129,7 @@ class Boxes:
                 out[target] = self._file(stored.file).get_slice(name)[source]
                 filled += out[target].numel()
         if filled != _inside(wanted, shape):
-            raise DataError(self.folder, f"{name} is not whole: {filled} numbers of {_inside(wanted, shape)}")
+            raise DataError(self.folder, f"{name} is incomplete: {filled} numbers of {_inside(wanted, shape)}")
         return out
 
     def all(self) -> dict[str, Tensor]:
@@ -150,7 +150,7 @@ def _header(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
         header = json.loads((file.metadata() or {}).get("boxes", "{}"))
         return {name: ([int(n) for n in shape], [int(n) for n in start]) for name, (shape, start) in header.items()}
     except (ValueError, TypeError, AttributeError) as error:
-        raise DataError(path, f"boxes: {error}", "of each tensor the whole's shape and where the box lies") from None
+        raise DataError(path, f"boxes: {error}", "the full shape and the start of the slice for each tensor") from None
 
 
 def _opened(path: Path) -> safe_open:
@@ -159,7 +159,7 @@ def _opened(path: Path) -> safe_open:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise DataError(path, f"cannot be read: {error}", "a whole safetensors file") from None
+        raise DataError(path, f"cannot be read: {error}", "a complete safetensors file") from None
 
 
 def _overlap(stored: Box, wanted: Box) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:

@@ -118,7 +118,7 @@ def _what(trained: Trained, does: str) -> str:
     count = sum(t.numel() for t in trained.objective.networks()[""].tensors().values())
     extra = [name for name in trained.objective.networks() if name]
     if extra:
-        does += f"; next to it the {extra[0]} that it learned with, in the folder `{extra[0]}`"
+        does += f"; the {extra[0]} it was trained with is in the folder `{extra[0]}`"
     tokenizer, longest = trained.tokenizer, getattr(trained.learned, "length", trained.settings.longest())
     takes = f"texts of up to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})"
     if trained.settings.capabilities.state:

@@ -39,7 +39,7 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
         try:
             result = read_one(path)
         except DataError as error:
-            say(f"{error}; it is left out")
+            say(f"{error}; skipped")
             continue
         if result:
             yield result

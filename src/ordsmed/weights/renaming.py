@@ -160,19 +160,19 @@ def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iter
     unlike = [name for name, shapes in both.items() if not _fits(*shapes, name in padded)]
     unlike_shapes = [f"{name} {list(both[name][0])}, not {list(both[name][1])}" for name in unlike]
     if missing or left or unlike_shapes:
-        parts = {"missing": missing, "left over": left, "of another shape": unlike_shapes}
+        parts = {"missing": missing, "unexpected": left, "of another shape": unlike_shapes}
         lines = "; ".join(f"{problem} {weights.some(names)}" for problem, names in parts.items() if names)
-        wrong = f"holds {len(both):,} of the {len(wanted):,} tensors of this network; {lines}"
-        remedy = "`model.KEY=VALUE` behind the folder of an import mends a size"
+        wrong = f"has {len(both):,} of the {len(wanted):,} tensors of this network; {lines}"
+        remedy = "`model.KEY=VALUE` after the folder in `ordsmed import` corrects a size"
         if not missing and not left and padded.issuperset(unlike):
-            remedy = "put the vocabulary there that its numbers mean"
-        raise DataError(location, wrong, "all of them and no others", remedy)
+            remedy = "put its vocabulary there"
+        raise DataError(location, wrong, "exactly these tensors", remedy)
 
 
 def rows_behind(stored: LazyTensors, name: str, tokenizer: Tokenizer, location: object) -> list[str]:
     """Return a note if the word table has padding rows after the vocabulary, which are dropped."""
     rows = stored.shapes[name][0] - tokenizer.vocabulary if name in stored else 0
-    return [f"{location}: {many(rows, 'row')} behind the vocabulary are padding, and left out"] if rows > 0 else []
+    return [f"{location}: {many(rows, 'row')} after the vocabulary are padding and are dropped"] if rows > 0 else []
 
 
 def layers(names: Iterable[str], pattern: str) -> int:

@@ -29,7 +29,7 @@ SPARSE = ["SpladePooling"]
 POOLS = {"mean": "mean", "cls": "first", "lasttoken": "last"}  # sentence-transformers' names -> this library's
 OLDER = "pooling_mode_"  # keys of older folders: pooling_mode_cls_token: true
 PASSAGES = ("document", "passage", "corpus")  # names of the passage prompt; the first that exists is used
-REMEDY = "`init=` of a training takes its network alone"
+REMEDY = "`init=` of a training uses only its network"
 
 
 def check_code(folder: Path, config: Mapping[str, Any]) -> None:
@@ -39,7 +39,7 @@ def check_code(folder: Path, config: Mapping[str, Any]) -> None:
     if not code and config.get("auto_map") and (rows or "sentence_transformers" in config):
         path, code = folder / "config.json", f"auto_map, {short(config['auto_map'])}"
     if code:
-        problem = f"names code of its own ({code}), which is not run"
+        problem = f"names custom code ({code}), which is never run"
         raise DataError(path, problem, "modules of sentence-transformers and a network of a known family")
 
 
@@ -54,7 +54,7 @@ def tell_left_out(folder: Path) -> None:
     if modules := behind(folder):
         prompts = [name for name, text in _prompts(folder).items() if text]
         more = f", and its prompts {', '.join(prompts)}" if prompts else ""
-        say(f"{folder}: its network alone is taken; {', '.join(modules)} of {MODULES} are left out{more}")
+        say(f"{folder}: only its network is used; {', '.join(modules)} of {MODULES} are ignored{more}")
 
 
 def vectors_of(folder: Path, longest: int) -> dict[str, Any] | None:
@@ -94,7 +94,7 @@ def _folders(folder: Path, kinds: list[str]) -> list[Path]:
         unknown = [kind for kind in kinds if kind not in DENSE] or [_class_of(row).rpartition(".")[2] for row in rows]
         raise DataError(path, f"found modules {', '.join(unknown)}", "Transformer, Pooling, Normalize", REMEDY)
     if rows[0].get("path"):
-        raise DataError(path, f"found the network in {short(rows[0]['path'])}", "it beside modules.json")
+        raise DataError(path, f"found the network in {short(rows[0]['path'])}", "a path next to modules.json")
     return [folder / str(row.get("path", "")) for row in rows[1:]]
 
 
@@ -145,7 +145,7 @@ def _ours(folder: Path, prompts: dict[str, str]) -> dict[str, str]:
     if unused:
         say(f"{path}: prompts {', '.join(unused)} are not used; --prompt query and passage are")
     if usual and prompts.get(str(usual)):
-        say(f"{path}: without --prompt nothing is written before a text, not its default prompt {usual}")
+        say(f"{path}: without --prompt no prompt is put before a text, not even its default prompt {usual}")
     return {"query": prompts.get("query", ""), "passage": prompts.get(passage, "")}
 
 

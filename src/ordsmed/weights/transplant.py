@@ -52,8 +52,8 @@ def begin(
     if vocabulary == "same":
         return Beginning(origin.load_into(objective, tokenizer))
     if not origin.is_run and foreign.tokenizer_of(origin.folder) is None:
-        problem = f"found {vocabulary}, but {origin.name} reads letters and has no pieces"
-        raise RecipeError("vocabulary", problem, "same", "leave it out: it takes any words")
+        problem = f"found {vocabulary}, but {origin.name} reads characters and has no tokens"
+        raise RecipeError("vocabulary", problem, "same", "leave it out: such a model reads any word")
     old = origin.tokenizer()
     with torch.random.fork_rng(devices=[]):
         source = built(learned, network, _sized(tokenizer, old.vocabulary))
@@ -61,10 +61,10 @@ def begin(
     stored, tensors = own_tensors(source), own_tensors(objective)
     tables = tables_of(learned, network, tokenizer)
     fresh = {name: tensors[name].detach().clone() for name in tables}
-    sizes = f"vocabulary: {old.vocabulary:,} pieces became {tokenizer.vocabulary:,}"
+    sizes = f"vocabulary: {old.vocabulary:,} tokens became {tokenizer.vocabulary:,}"
     if vocabulary == "fresh":
         weights.fill(tensors, {**stored, **fresh}, origin.folder)
-        say(f"{sizes}: all begin anew")
+        say(f"{sizes}: all rows start from random weights")
         return Beginning(None, Descent({}, {}, list(range(tokenizer.vocabulary))))
     moved = descent(old, tokenizer)
     rows = {name: _table(stored[name].detach(), moved, chance.key("vocabulary", name, seed)) for name in tables}
@@ -84,8 +84,8 @@ def tables_of(learned: Any, network: ModelSettings, tokenizer: Tokenizer) -> lis
         if more[name].shape != (len(plain[name]) + 1, *plain[name].shape[1:]):
             raise RecipeError(
                 "vocabulary",
-                f"{name} has no row for each piece",
-                "one along its first dimension",
+                f"{name} does not have a row for each token",
+                "rows along its first dimension",
                 "such a network cannot be moved to another vocabulary",
             )
     return names

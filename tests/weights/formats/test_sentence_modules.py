@@ -173,7 +173,7 @@ def test_prompts_of_other_names_are_told(folder: Path, capsys: pytest.CaptureFix
     assert vectors(folder, "passage", ["dog"]) == pytest.approx(vectors(folder, texts=["it is dog"]), abs=1e-6)
     said = capsys.readouterr().err
     assert f"{COMPARED}: prompts cluster are not used; --prompt query and passage are" in said
-    assert "without --prompt nothing is written before a text, not its default prompt cluster" in said
+    assert "without --prompt no prompt is put before a text, not even its default prompt cluster" in said
 
 
 def test_a_training_takes_the_network_alone_and_says_so(
@@ -184,7 +184,7 @@ def test_a_training_takes_the_network_alone_and_says_so(
     for name in ("config.json", "model.safetensors"):  # with the head that goes on learning
         shutil.copy(bare / name, folder / name)
     of_modules(folder, "Transformer", "Pooling", "Dense", "Normalize")
-    message = "its network alone is taken; Pooling, Dense, Normalize of modules.json are left out, and its prompts que"
+    message = "only its network is used; Pooling, Dense, Normalize of modules.json are ignored, and its prompts que"
     Origin.of(folder).load_into(trained.objective, trained.tokenizer)
     assert message in capsys.readouterr().err
     (tmp_path / "pairs.jsonl").write_text('{"anchor": "a dog", "positive": "the old dog"}\n' * 8)

@@ -1,14 +1,14 @@
-"""fairseq's RoBERTa: model.pt, dict.txt, and GPT-2's encoder.json and vocab.bpe, which dict.txt numbers anew.
+"""fairseq's RoBERTa: model.pt, dict.txt (its ids of GPT-2's tokens), and GPT-2's encoder.json and vocab.bpe.
 
-    theirs, behind encoder.sentence_encoder.     ours
+    after encoder.sentence_encoder.              here
     embed_tokens, embed_positions                model.words, model.places
     emb_layer_norm | layernorm_embedding         model.norm
     layers.N.self_attn.in_proj_weight            model.blocks.N.attention.gather, head by head
         | q_proj, k_proj, v_proj
     layers.N.fc1, fc2, final_layer_norm          up, down, norm
 
-Old files say `decoder.` for `encoder.`. A fine-tuning's head, classification_heads.NAME, is read where one is meant:
-the one that its settings name, or the only one. The pickle is read without running it (base/binary/pickle_reader.py).
+Old files have `decoder.` instead of `encoder.`. Of the heads of a fine-tuning, classification_heads.NAME, the one that
+its settings name is read, or the only one. Pickles are read without running code (base/binary/pickle_reader.py).
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ NAMES = (  # Hugging Face's -> fairseq's
 
 @dataclass(frozen=True)
 class FairseqRoberta(Choice):
-    """Read and written with the head for masked words, or of a fine-tuning for classes."""
+    """Read and write RoBERTa with its masked-LM head or a classification head."""
 
     name: str = "sentence_classification_head"
-    """written: what a head of classes is called"""
+    """name of the classification head in the written file"""
     old: bool = False
-    """written: the names of 2019, `decoder.` and `emb_layer_norm`"""
+    """write the names of 2019, `decoder.` and `emb_layer_norm`"""
     fused: bool = False
-    """written: query, key and value in one, `in_proj`"""
+    """write query, key and value as one tensor, `in_proj`"""
 
     wanted: ClassVar[str] = "a folder with fairseq's model.pt, dict.txt, encoder.json and vocab.bpe"
     readers: ClassVar[str] = "model.pt, dict.txt, encoder.json, vocab.bpe: fairseq's RobertaModel.from_pretrained"
@@ -87,12 +87,14 @@ class FairseqRoberta(Choice):
         source = pickle_reader.Pickled(file)
         table = pickle_reader.attributes(source.value)
         if not isinstance(table.get("model"), dict):
-            raise DataError(file, "holds no table `model`", "a checkpoint of fairseq's RoBERTa")
+            raise DataError(file, "has no table `model`", "a checkpoint of fairseq's RoBERTa")
         stored, notes = _modern(source, table["model"], file)
         described = _described(stored, table, file)
         if "num_attention_heads" not in described:
             if not any(word.startswith("model.heads=") for word in overrides):
-                raise RecipeError(file, "does not tell how many heads it has", "their number", "add model.heads=N")
+                raise RecipeError(
+                    file, "does not say how many attention heads it has", "their number", "add model.heads=N"
+                )
             described["num_attention_heads"] = 1
         network = foreign.meant("roberta", described, file)
         objective_kind = tables.override({}, overrides).get("objective")  # if set, read the masked-LM head
@@ -113,14 +115,14 @@ class FairseqRoberta(Choice):
         heads = [role for role in network.modules if role != "model"]
         if heads not in (["head"], ["classify"]):
             wrong = f"has the heads {', '.join(heads) or 'none'}"
-            raise RecipeError(trained.folder, wrong, "that of masked words (mlm), or one of classes")
+            raise RecipeError(trained.folder, wrong, "the masked-LM head (mlm) or a classification head")
         tied = model.tied or heads == ["classify"]
         if (max(model.types, 1), model.epsilon, tied) != (1, 1e-5, True) or model.activation not in ("gelu", "relu"):
             wrong = f"has types {model.types}, epsilon {model.epsilon}, tied {model.tied}, {model.activation}"
-            raise RecipeError(trained.folder, wrong, "what fairseq's RoBERTa computes: 0 or 1, 1e-5, true, gelu")
+            raise RecipeError(trained.folder, wrong, "the settings of fairseq's RoBERTa: 0 or 1, 1e-5, true, gelu")
         if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or not tokenizer.byte_level:
-            remedy = 'learn one with kind = "bytebpe" and order = "roberta"'
-            raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
+            remedy = 'train one with kind = "bytebpe" and order = "roberta"'
+            raise RecipeError(trained.folder, "gives its special tokens other ids than fairseq", "", remedy)
         instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
         instead = {**instead, **_without_types(trained)}
         tensors = dict(renaming.export_tensors(trained.objective, speller(self.name), instead=instead))
@@ -172,7 +174,7 @@ def _without_types(trained: Trained) -> dict[str, torch.Tensor]:
     row = tensors.get("model.types.weight")
     if row is None or not row.any():
         return {}
-    say("its one row of token types is written into the table of positions: fairseq has no types")
+    say("its only token type is added to the position embeddings, because fairseq has no token types")
     return {"model.places.weight": tensors["model.places.weight"] + row[0]}
 
 
@@ -180,7 +182,7 @@ def _learning(network: Any, heads: list[str], name: str) -> dict[str, Any]:
     if heads == ["head"]:
         return {"task": "masked_lm"}
     if network.labels:
-        say(f"its classes bear numbers there: {', '.join(f'{n} {name}' for n, name in enumerate(network.labels))}")
+        say(f"its classes have numbers there: {', '.join(f'{n} {name}' for n, name in enumerate(network.labels))}")
     rows = len(network.labels) or 1
     named = {"classification_head_name": name, "num_classes": rows, "regression_target": network.number}
     return {"task": "sentence_prediction", **named}
@@ -227,7 +229,7 @@ def _modern(source: pickle_reader.Pickled, table: object, file: Path) -> tuple[L
 
     tensors = tensors.renamed(rename)
     if f"{SCORES}weight" in tensors and WORDS in tensors and not tensors[f"{SCORES}weight"].equal(tensors[WORDS]):
-        raise DataError(file, f"{SCORES}weight is not {WORDS}", "words scored by the table of the embeddings")
+        raise DataError(file, f"{SCORES}weight differs from {WORDS}", "words scored with the embedding matrix")
     notes: list[str] = []
     fused = {name: name.replace("in_proj_", "{}_proj.") for name in tensors if ".self_attn.in_proj_" in name}
     thirds = {new.format(part): (name, n) for name, new in fused.items() for n, part in enumerate("qkv")}
@@ -258,7 +260,7 @@ def _learned(
     named = args.get("classification_head_name")
     head = "" if words else str(named) if named in heads else heads[0] if len(heads) == 1 else ""
     if left := [name for name in heads if name != head]:
-        notes.append(f"left out, being heads of classes: {', '.join(left)}")
+        notes.append(f"classification heads that are not read: {', '.join(left)}")
     rows = tensors.shapes.get(f"classification_heads.{head}.out_proj.weight", (0,))[0]
     if not head:
         return "", {"objective": {"kind": "mlm"}}
@@ -266,9 +268,11 @@ def _learned(
     labels = () if number else tuple(f"LABEL_{n}" for n in range(rows))
     kind, table = foreign.task_with("classify", labels, number, longest)
     if labels:
-        notes.append(f"the classes of {head} bear no names: {', '.join(labels)}; task.labels=[...] names them")
+        notes.append(f"the classes of {head} have no names: {', '.join(labels)}; name them with task.labels=[...]")
     if any(name.startswith(SCORES) for name in tensors):
-        notes.append("the head for masked words is left out, beside that of classes; `objective.kind=mlm` takes it")
+        notes.append(
+            "the masked-LM head is dropped, the classification head is read; `objective.kind=mlm` reads the former"
+        )
     return head, {"task": {"kind": kind, **table}}
 
 
@@ -296,6 +300,6 @@ def _described(tensors: LazyTensors, table: dict[str, Any], file: Path) -> dict[
 
 def _tokenizer(folder: Path) -> Tokenizer:
     if lacks := [name for name in (LISTING, PIECES, MERGES) if not (folder / name).is_file()]:
-        remedy = "put GPT-2's two files there: dict.txt only numbers their pieces anew"
-        raise DataError(folder, f"holds no {' and no '.join(lacks)}", "the vocabulary that its numbers mean", remedy)
+        remedy = "put GPT-2's two files there: dict.txt has only other ids for their tokens"
+        raise DataError(folder, f"has no {' and no '.join(lacks)}", "the vocabulary of its ids", remedy)
     return Tokenizer.load([folder / PIECES, folder / MERGES, folder / LISTING])

@@ -31,14 +31,14 @@ LEFT_OUT = ("train", "dev", "top", "class_weights")  # settings of a task that a
 
 @dataclass(frozen=True)
 class HuggingFace(Choice):
-    """Read and written, for every family that transformers knows."""
+    """Read and write Hugging Face folders, for every model family that transformers knows."""
 
     wanted: ClassVar[str] = "a folder with config.json, weights and a tokenizer"
     readers: ClassVar[str] = "transformers' AutoModel, AutoTokenizer and pipeline load it"
     families: ClassVar[tuple[str, ...]] = ()
 
     start: bool = True
-    """the tokenizer of a model that writes from left to right puts the sign that texts begin with before each"""
+    """the written tokenizer of a causal model puts the start token before each text"""
 
     def recognises(self, path: Path) -> bool:
         return (path / "config.json").is_file()
@@ -48,7 +48,7 @@ class HuggingFace(Choice):
         learned = self.learned(path, family)
         if _detects(path, family):
             if not foreign.has_generator(path):
-                remedy = "embed, export and `init` take the folder as it is; put the generator into `generator` in it"
+                remedy = "embed, export and `init` accept the folder; to import it, put the generator in `generator/`"
                 raise RecipeError(path, "has a discriminator without its generator", "", remedy)
             learned = settings.decode(load("objectives", "rtd"), foreign.generator_table(path), f"{path}/generator")
         kind = "task" if isinstance(learned, Files) else "objective"
