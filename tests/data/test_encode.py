@@ -441,9 +441,9 @@ def test_it_is_kept_every_few_seconds(place: Path, monkeypatch: pytest.MonkeyPat
             assert note == {"at": {"file": "a", "byte": 7}, "text": 9, "words": 0}
             kept.append(now)
 
-    one = encode.KeptEncoding(place, "key", None)
+    one = encode.EncodingState(place, "key", None)
     for now in (101.0, 105.0, 105.5, 110.0, 110.5, 110.6, 120.0):  # noqa: B007
-        one.now_and_then(Store(), encode.LinePosition("a", 7), 9)  # type: ignore[arg-type]
+        one.save_periodically(Store(), encode.LinePosition("a", 7), 9)  # type: ignore[arg-type]
     assert kept == [105.5, 110.6, 120.0]
 
 

@@ -83,8 +83,8 @@ def test_rows_that_are_read_at_once() -> None:
 
 def test_lines_that_wait_are_bounded_by_their_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     reader: Any = SimpleNamespace(layers=2, width=4)
-    monkeypatch.setattr("ordsmed.use.embed.HELD_LINES", 4)
-    monkeypatch.setattr("ordsmed.use.embed.HELD_BYTES", 3 * 32)  # of three words
+    monkeypatch.setattr("ordsmed.use.embed.BUFFER_LINES", 4)
+    monkeypatch.setattr("ordsmed.use.embed.BUFFER_BYTES", 3 * 32)  # of three words
     lines = ["a", "b c", "d e f g", "", "", "", "", "x"]
     assert list(_buffers(lines, reader, Form())) == [["a", "b c"], ["d e f g"], ["", "", "", ""], ["x"]]
     assert list(_buffers(lines, reader, Form(carry=True, batch=3))) == [lines[:3], lines[3:6], lines[6:]]

@@ -106,7 +106,7 @@ class Encoding:
         facts = tokenizer.facts
         options = How(run.path / "tokenizer", tokenizer.fingerprint, self.sentences)
         with _lexicon(run.path, tokenizer) as lexicon:
-            kept = KeptEncoding(run.path, f"{VERSION} {fingerprint(self)}", lexicon)
+            kept = EncodingState(run.path, f"{VERSION} {fingerprint(self)}", lexicon)
             for split in SPLITS:
                 if paths := parts(corpus, split):
                     facts[split] = kept.splits.get(split) or self._split(
@@ -157,7 +157,7 @@ class Encoding:
             (run.path / name).unlink(missing_ok=True)
 
     def _split(
-        self, paths: list[Path], prefix: Path, tokenizer: Tokenizer, options: How, kept: KeptEncoding
+        self, paths: list[Path], prefix: Path, tokenizer: Tokenizer, options: How, kept: EncodingState
     ) -> dict[str, Any]:
         size, lexicon = sum(path.stat().st_size for path in paths), kept.lexicon
         processes = min(self.processes or cores(), max(1, size // SHARE) if not self.processes else size)
@@ -176,7 +176,7 @@ class Encoding:
                     share = store.unknown_share(tokenizer.unknown)
                     if store.token_count > EARLY and share > self.max_unknown:
                         self._check_unknown(paths, prefix.name, tokenizer, {**store.facts(), "unknown": share})
-                    kept.now_and_then(store, encoded.end, total)
+                    kept.save_periodically(store, encoded.end, total)
                     shown.add(encoded.bytes / 1e6, notes=[f"(kept every {EVERY:.0f} s)"])
         stored = sum(prefix.with_name(prefix.name + end).stat().st_size for end in (".bin", ".idx"))
         tokens = max(store.token_count, 1)
@@ -202,7 +202,7 @@ class LinePosition:
         return LinePosition(note.get("file", ""), note.get("byte", 0))
 
 
-class KeptEncoding:
+class EncodingState:
     """The state of an interrupted encoding: finished splits, and the position within the current split."""
 
     def __init__(self, folder: Path, key: str, lexicon: LexiconWriter | None) -> None:
@@ -219,7 +219,7 @@ class KeptEncoding:
             )
         return int(store.note.get("text", 0))
 
-    def now_and_then(self, store: StoreWriter, at: LinePosition, text: int) -> None:
+    def save_periodically(self, store: StoreWriter, at: LinePosition, text: int) -> None:
         if time.monotonic() - self.last > EVERY:
             words = self.lexicon.keep() if self.lexicon else 0
             store.keep(at=asdict(at), text=text, words=words)

@@ -119,13 +119,13 @@ class PairRows:
 
     def _pieces(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
         if self.style == "electra":
-            return self._dealt(source, examples, numbers)
+            return self._assign_segments(source, examples, numbers)
         start, stop = shorten(examples.start, examples.stop, self.length - SPECIAL, self.key, numbers)
         return TokenRanges(
             np.repeat(np.arange(len(examples)), 2), np.tile([0, 1], len(examples)), start.ravel(), stop.ravel()
         )
 
-    def _dealt(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
+    def _assign_segments(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
         starts, begin, end = self.sources[source].starts, examples.start[:, 0], examples.stop[:, 0]
         low = np.searchsorted(starts, begin, "right") - 1
         counts = np.searchsorted(starts, end, "left") - low

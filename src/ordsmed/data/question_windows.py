@@ -80,7 +80,7 @@ class QuestionWindows:
         All windows except the last have the same length, so the best of them is the one with the nearest center.
         """
         room, step, context = self.rooms[question], self.steps[question], self.contexts[question]
-        last = _further(context, room, step)
+        last = _extra_windows(context, room, step)
         nearest = -((room - 1 + step - 2 * tokens) // (2 * step))
         nearest = np.clip(nearest, 0, np.maximum(last - 1, 0))
         begin, final = nearest * step, last * step
@@ -102,7 +102,7 @@ def windows(questions: Ints, contexts: Ints, limits: Limits, specials: int) -> Q
     steps = np.minimum(rooms, limits.stride)
     if limits.overlap:
         steps = np.where(rooms > limits.stride, rooms - limits.stride, (rooms + 1) // 2)
-    counts = 1 + _further(contexts, rooms, steps)
+    counts = 1 + _extra_windows(contexts, rooms, steps)
     question = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(question)) - (np.cumsum(counts) - counts)[question]
     first = number * steps[question]
@@ -126,5 +126,5 @@ def answer_tokens(context: str, left: Ints, right: Ints, start: int, end: int) -
     return first, last, context[left[first] : right[last]].strip() == text.strip()
 
 
-def _further(contexts: Ints, rooms: Ints, steps: Ints) -> Ints:
+def _extra_windows(contexts: Ints, rooms: Ints, steps: Ints) -> Ints:
     return -((rooms - contexts) // steps).clip(max=0)

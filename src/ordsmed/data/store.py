@@ -121,13 +121,13 @@ class Store:
             with contextlib.suppress(ValueError, EOFError):  # a damaged file is written again
                 counts = np.load(path, allow_pickle=False)
                 if int(counts.sum()) == self.token_count:
-                    return self._widened(counts)
+                    return self._pad_counts(counts)
         counts = np.zeros(self.vocabulary or 1, np.int64)
         for block in blocks(self.tokens):
             more = np.bincount(self._known(block))
             size = max(len(counts), len(more))
             counts = np.pad(counts, (0, size - len(counts))) + np.pad(more, (0, size - len(more)))
-        counts = self._widened(counts)
+        counts = self._pad_counts(counts)
         with contextlib.suppress(RunError):  # counts of a read-only store are not cached
             _save_counts(path, counts)
         return counts
@@ -145,7 +145,7 @@ class Store:
             raise DataError(f"{self.prefix}.bin", f"holds the word {int(ids.max())}", wanted, "copy or encode it again")
         return np.where(ids < lexicon.known, ids, lexicon.unknown)
 
-    def _widened(self, counts: Ints) -> Ints:
+    def _pad_counts(self, counts: Ints) -> Ints:
         if self.vocabulary is None:
             return counts
         if counts[self.vocabulary :].any():

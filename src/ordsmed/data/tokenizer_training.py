@@ -83,7 +83,7 @@ class TokenizerTraining:
 
     def perform(self, run: Run) -> dict[str, Any]:
         folders = {name: _corpus(name) for name in self.corpora}
-        tokenizer = self.tokenizer.load() or self._learn(folders)
+        tokenizer = self.tokenizer.load() or self._train(folders)
         tokenizer.save(run.path)
         names = " and ".join(folders)
         learned = f", trained on {names}" if names and not getattr(self.tokenizer, "file", None) else ""
@@ -96,7 +96,7 @@ class TokenizerTraining:
             return {**tokenizer.facts, "by_corpus": by_corpus}
         return {**tokenizer.facts, **(measure(tokenizer, folders[names]) if folders else {})}
 
-    def _learn(self, folders: Mapping[str, Path]) -> Tokenizer:
+    def _train(self, folders: Mapping[str, Path]) -> Tokenizer:
         afford("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
         every = {name: TrainingTexts(folder, self.sample) for name, folder in folders.items()}
         size = sum(texts.bytes for texts in every.values())
@@ -185,7 +185,7 @@ def measure(tokenizer: Tokenizer, folder: Path, name: str = "the corpus") -> dic
 
 
 def is_tokenizer(name: str) -> bool:
-    name = _led(name)
+    name = _hub_folder(name)
     kind = kind_of_folder(name)
     if kind in (FolderKind.ABSENT, FolderKind.FILE):
         return kind is FolderKind.FILE and not name.endswith(".toml")
@@ -197,7 +197,7 @@ def read_tokenizer(name: str, corpus: str = "") -> Tokenizer:
 
     `corpus`: the corpus of the store that the tokenizer is for. A recipe with `corpus = "folder"` learns from it.
     """
-    name = _led(name)
+    name = _hub_folder(name)
     path = Path(name)
     kind = kind_of_folder(path)
     if kind.made and (path / "tokenizer").is_dir():  # the folder of a store or of a run
@@ -227,7 +227,7 @@ def learned_from(name: str, corpus: str) -> list[str]:
     return [f"corpus={called if '/' in called else settings.literal(called)}", f"out={out}"]
 
 
-def _led(name: str) -> str:
+def _hub_folder(name: str) -> str:
     """Return the folder of a published vocabulary or model; other names are returned unchanged."""
     return name if name in run.recipe_names("tokenizer") else str(hub.folder(name))
 

@@ -18,7 +18,7 @@ from ordsmed.text.tokenizer import Ids, Tokenizer
 
 TOLD, MOST = 0.01, 0.1  # shares of all tokens: above the first print a line, above the second raise an error
 LISTED = 8  # texts shown in a line
-LOOKED_THROUGH = 1_000_000  # characters searched for unknown parts
+SEARCHED = 1_000_000  # characters searched for unknown parts
 FOREIGN = "use a tokenizer that was trained on such texts"
 
 
@@ -37,7 +37,7 @@ class UnknownTokens:
             self.tokens += len(ids) - int(np.isin(ids, list(tokenizer.special - {tokenizer.unknown})).sum())
 
     def look(self, texts: Iterable[str], tokenizer: Tokenizer) -> None:
-        left = LOOKED_THROUGH
+        left = SEARCHED
         for text in texts:
             encoded = tokenizer.plain.encode(text[:left], add_special_tokens=False)
             where = np.flatnonzero(np.asarray(encoded.ids) == tokenizer.unknown).tolist()

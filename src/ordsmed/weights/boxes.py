@@ -102,7 +102,7 @@ class Boxes:
 
     def _file(self, path: Path) -> safe_open:
         if path not in self.opened:
-            self.opened[path] = _opened(path)
+            self.opened[path] = _open(path)
         return self.opened[path]
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -128,8 +128,8 @@ class Boxes:
                 source, target = overlap
                 out[target] = self._file(stored.file).get_slice(name)[source]
                 filled += out[target].numel()
-        if filled != _inside(wanted, shape):
-            raise DataError(self.folder, f"{name} is incomplete: {filled} numbers of {_inside(wanted, shape)}")
+        if filled != _size_inside(wanted, shape):
+            raise DataError(self.folder, f"{name} is incomplete: {filled} numbers of {_size_inside(wanted, shape)}")
         return out
 
     def all(self) -> dict[str, Tensor]:
@@ -153,7 +153,7 @@ def _header(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
         raise DataError(path, f"boxes: {error}", "the full shape and the start of the slice for each tensor") from None
 
 
-def _opened(path: Path) -> safe_open:
+def _open(path: Path) -> safe_open:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -174,7 +174,7 @@ def _overlap(stored: Box, wanted: Box) -> tuple[tuple[slice, ...], tuple[slice, 
     return tuple(source), tuple(target)
 
 
-def _inside(wanted: Box, shape: tuple[int, ...]) -> int:
+def _size_inside(wanted: Box, shape: tuple[int, ...]) -> int:
     count = 1
     for start, size, length in zip(wanted.start, wanted.size, shape, strict=True):
         count *= max(min(start + size, length) - start, 0)

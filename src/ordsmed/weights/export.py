@@ -81,7 +81,7 @@ def export(
     trained = open_model(path, step)
     if isinstance(trained.objective, Task) and to in (None, FORMAT):
         _check_head(trained, trained.objective, path)
-    form = asked_format(trained, to, overrides) if to else format_of(trained)
+    form = export_format(trained, to, overrides) if to else format_of(trained)
     if trained.recipe is None and not getattr(form, "beside", ""):
         inner = trained.folder / "generator"
         if (inner / "config.json").exists() and "generator" not in trained.objective.networks():
@@ -137,21 +137,21 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
     raise RecipeError(path, problem, "", f"{verbs} open it as it is")
 
 
-def asked_format(trained: Trained, name: str, overrides: Sequence[str] = ()) -> Format:
+def export_format(trained: Trained, name: str, overrides: Sequence[str] = ()) -> Format:
     """Return the format `name` with its settings. Raise RecipeError if it cannot hold this model."""
     form: Format = settings.decode(load("formats", name, place="--to"), settings.override({}, overrides), "--to")
     if name == FORMAT:
         format_of(trained)
     elif check := getattr(form, "check", None):
         check(trained)
-    elif not _takes(form, trained):
+    elif not _can_hold(form, trained):
         wrong = f"{name} holds {' and '.join(form.families)}; {trained.folder} is a {trained.kind}"
-        fitting = [kind for kind in entries("formats") if _takes(load("formats", kind), trained)]
+        fitting = [kind for kind in entries("formats") if _can_hold(load("formats", kind), trained)]
         raise RecipeError("--to", wrong, " or ".join(fitting))
     return form
 
 
-def _takes(form: Any, trained: Trained) -> bool:
+def _can_hold(form: Any, trained: Trained) -> bool:
     return not form.families or trained.kind in form.families
 
 

@@ -30,7 +30,7 @@ GENERATOR = "generator"  # ELECTRA's second network: a subfolder, or replaces `d
 EMBEDDINGS = "electra.embeddings."  # embedding tables and their norm in Hugging Face folders
 FORMAT = "huggingface"  # the format in formats/ of Hugging Face folders
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")  # files with a vocabulary
-MOST_SPARE = 1_024  # padding rows, if the folder has no vocabulary: more mean another vocabulary
+MAX_SPARE = 1_024  # padding rows, if the folder has no vocabulary: more mean another vocabulary
 MANY = 1_000_000  # labels: a larger number is a mistake
 REMEDY = "download config.json again from the model's source"
 
@@ -89,7 +89,7 @@ def networks(folder: Path) -> Networks:
     networks = decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
     if networks.model is None:
         raise DataError(folder / SETTINGS, "has no [model]", "the network's sizes", "make or import the folder again")
-    _affordable(networks.model, folder, folder / SETTINGS)
+    _check_size(networks.model, folder, folder / SETTINGS)
     return networks
 
 
@@ -140,7 +140,7 @@ def settings(folder: Path) -> Any:
         raise DataError(path, f"model_type: found {short(kind)}{code}", f"one of {', '.join(known)}", remedy)
     settings = meant(families[kind], config, path)
     _check_class(folder, config, settings.architectures.values())
-    _affordable(settings, folder, path)
+    _check_size(settings, folder, path)
     return settings
 
 
@@ -172,7 +172,7 @@ def meant(family: str, config: dict[str, Any], path: Path) -> Any:
     return settings
 
 
-def _affordable(family: Any, folder: Path, location: Path) -> None:
+def _check_size(family: Any, folder: Path, location: Path) -> None:
     """Raise DataError if the weight files are too small for the sizes in the settings.
 
     This check comes before a network of that size is allocated.
@@ -202,7 +202,7 @@ def load_into(objective: Objective, folder: Path, tokenizer: Tokenizer, *, body:
     `body`, a Hugging Face folder without the heads is accepted.
     """
     if is_imported(folder):
-        _fill_own(objective, folder)
+        _load_imported(objective, folder)
         return True
     whole = True
     filled: dict[int, Any] = {}  # loaded tensors by id: both folders must agree on shared tensors
@@ -313,7 +313,7 @@ def _lacks_heads(network: Network, folder: Path) -> bool:
     return any(stored.isdisjoint(hf_names) for head, hf_names in heads.items() if head != "model")
 
 
-def _fill_own(objective: Objective, folder: Path) -> None:
+def _load_imported(objective: Objective, folder: Path) -> None:
     """Load an imported folder. Heads it does not have keep their weights; heads unknown here are ignored."""
     tensors, stored = own_tensors(objective), weights.read(folder / WEIGHTS)
     roles, stored_roles = ({name.partition(".")[0] for name in names} for names in (tensors, stored))
@@ -336,7 +336,7 @@ def _read(
         say(f"{folder}/config.json: its code (auto_map, {short(config['auto_map'])}) is never run; read as {read_as}")
     rows = config["vocab_size"]
     spare = rows - tokenizer.vocabulary
-    if spare < 0 or (spare >= MOST_SPARE and not has_vocabulary(folder)):
+    if spare < 0 or (spare >= MAX_SPARE and not has_vocabulary(folder)):
         problem = f"has {rows} token rows, but the tokenizer has {tokenizer.vocabulary} tokens"
         wanted = "a row for each token" if spare < 0 else "the same vocabulary"
         raise DataError(folder, problem, wanted, "put the tokenizer that it was trained with there")

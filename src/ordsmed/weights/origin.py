@@ -82,7 +82,7 @@ class Origin:
         inside = self.kind is FolderKind.IMPORT and self.folder.name == "weights" and kind_of_folder(around).run
         return replace(Origin.of(around), name=self.name) if inside and (around / RECIPE).exists() else self
 
-    def one_step(self, step: int | None, key: str = "--step") -> None:
+    def check_one_step(self, step: int | None, key: str = "--step") -> None:
         if step is not None and not self.is_run:
             holds = (
                 "is a Hugging Face folder"
@@ -145,9 +145,9 @@ class Origin:
         if not self.is_run:
             return Tokenizer.load(self.folder / TOKENIZER if self.kind is FolderKind.IMPORT else self.folder)
         with self.at_home() as here:
-            return here._of_run(fingerprint)
+            return here._tokenizer_of_run(fingerprint)
 
-    def _of_run(self, fingerprint: str | None) -> Tokenizer:
+    def _tokenizer_of_run(self, fingerprint: str | None) -> Tokenizer:
         places = [self.folder / "weights" / "tokenizer", self.folder / "tokenizer"]
         path = next((p for p in places if (p / "tokenizer.json").exists()), None)
         if path is None:
@@ -174,9 +174,9 @@ class Origin:
         """Return the steps whose weights can be opened, oldest first. Step 0 of a pretraining can be recomputed."""
         stored, last = self.folder / "checkpoints", self.last()
         whole = [s for s in snapshots.steps(stored) if not snapshots.damage(snapshots.path_of(stored, s), (KIND,))]
-        return sorted({*self._again(), *whole, *([] if last is None else [last])})
+        return sorted({*self._restorable_steps(), *whole, *([] if last is None else [last])})
 
-    def _again(self) -> list[int]:
+    def _restorable_steps(self) -> list[int]:
         return [0] if self.kind is FolderKind.PRETRAINING else []
 
     def chosen_steps(self, steps: Literal["all"] | Sequence[int], key: str = "--step") -> list[int]:
@@ -197,7 +197,9 @@ class Origin:
             return WeightsSource(self.folder / "weights", last)
         stored = snapshots.steps(folder)
         if step is not None and step not in stored:
-            steps_text = ", ".join(f"{s}" for s in sorted({*self._again(), *stored, *([last] if last else [])}))
+            steps_text = ", ".join(
+                f"{s}" for s in sorted({*self._restorable_steps(), *stored, *([last] if last else [])})
+            )
             lacks = f"found {step}, but {self.folder} has no checkpoint of it"
             raise RecipeError(key, lacks, f"one of {steps_text}" if steps_text else "")
         if step is not None:
@@ -239,8 +241,8 @@ class Origin:
         if not self.is_run:
             numbered = foreign.tokenizer_of(self.folder)
             if numbered:
-                _same_pieces(numbered, tokenizer)
-            sentence_modules.tell_left_out(self.folder)
+                _check_same_ids(numbered, tokenizer)
+            sentence_modules.report_ignored(self.folder)
             foreign.load_into(objective, self.folder, tokenizer)
             return None
         newest = snapshots.latest(self.folder / "checkpoints", place=self.folder)
@@ -310,7 +312,7 @@ def _refused(name: str | Path, key: str, path: Path, kind: FolderKind) -> Recipe
     return RecipeError(name, problem if problem == FolderKind.ABSENT.value else f"is {problem}", WANTED, remedy)
 
 
-def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
+def _check_same_ids(folder: Path, tokenizer: Tokenizer) -> None:
     """Raise RecipeError if the folder's tokenizer gives tokens other ids. A folder without one is accepted."""
     if not foreign.has_vocabulary(folder):
         return

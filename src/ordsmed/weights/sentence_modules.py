@@ -49,7 +49,7 @@ def behind(folder: Path) -> list[str]:
     return kinds[1:] if kinds[:1] and kinds[0] in NETWORKS else kinds
 
 
-def tell_left_out(folder: Path) -> None:
+def report_ignored(folder: Path) -> None:
     """Say which modules and prompts are ignored when only the network of a folder is used."""
     if modules := behind(folder):
         prompts = [name for name, text in _prompts(folder).items() if text]
@@ -73,7 +73,7 @@ def vectors_of(folder: Path, longest: int) -> dict[str, Any] | None:
     if len(folders) > 1 and (folders[1] / "config.json").is_file():
         _check(folders[1] / "config.json", module_input_name=("sentence_embedding",))
     table |= _similarity(folder, "cosine" if table.get("normalize") else "dot", sparse=kinds == SPARSE)
-    return {**table, **_ours(folder, prompts), "length": _length(folder, longest)}
+    return {**table, **_group_prompts(folder, prompts), "length": _length(folder, longest)}
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
@@ -136,7 +136,7 @@ def _prompts(folder: Path) -> dict[str, str]:
     return {name: text or "" for name, text in table.items()}
 
 
-def _ours(folder: Path, prompts: dict[str, str]) -> dict[str, str]:
+def _group_prompts(folder: Path, prompts: dict[str, str]) -> dict[str, str]:
     """Return the prompts of queries and passages, and say which other prompts are ignored."""
     passage = next((name for name in PASSAGES if prompts.get(name)), "")
     unused = [name for name, text in prompts.items() if text and name not in ("query", passage)]
@@ -154,7 +154,7 @@ def _length(folder: Path, longest: int) -> int:
     path = next((path for path in sorted(folder.glob("sentence_*_config.json")) if path.name != COMPARED), None)
     table = files.read_table(path) if path else {}
     if path:
-        lower = (False, True) if _lowers(folder) else (False,)
+        lower = (False, True) if _is_lowercase(folder) else (False,)
         plain = {"query_length": (None,), "document_length": (None,), "query_expansion": (None,)}
         _check(path, do_lower_case=lower, module_output_name=(None, "token_embeddings"), **plain)
     location, key = path, "max_seq_length"
@@ -167,7 +167,7 @@ def _length(folder: Path, longest: int) -> int:
         raise DataError(location, f"{key}: found {short(table[key])}", "a whole number") from None
 
 
-def _lowers(folder: Path) -> bool:
+def _is_lowercase(folder: Path) -> bool:
     pipeline = Tokenizer.load(folder).pipeline
     return bool(pipeline.encode("A Bc").ids == pipeline.encode("a bc").ids)
 

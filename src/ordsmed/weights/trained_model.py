@@ -192,7 +192,7 @@ def open_model(origin: Origin | str | Path, step: int | None = None, *, body: bo
     With `body`, a Hugging Face folder with a network without heads is accepted.
     """
     chosen = (origin if isinstance(origin, Origin) else Origin.of(origin)).owner
-    chosen.one_step(step)
+    chosen.check_one_step(step)
     if chosen.kind is FolderKind.IMPORT:
         networks = foreign.networks(chosen.folder)
         tokenizer = Tokenizer.load(chosen.folder / TOKENIZER)
@@ -201,10 +201,10 @@ def open_model(origin: Origin | str | Path, step: int | None = None, *, body: bo
     if chosen.kind is FolderKind.HUGGING_FACE:
         return _foreign(chosen.folder, body=body)
     with chosen.at_home() as here:
-        return dataclasses.replace(_of_run(here, step), folder=chosen.folder)
+        return dataclasses.replace(_trained_of_run(here, step), folder=chosen.folder)
 
 
-def _of_run(origin: Origin, step: int | None) -> Trained:
+def _trained_of_run(origin: Origin, step: int | None) -> Trained:
     folder, recipe = origin.folder, origin.recipe()
     if step == 0 and 0 not in snapshots.steps(folder / "checkpoints"):
         return _before_the_first_step(origin)

@@ -56,7 +56,7 @@ def begin(
         raise RecipeError("vocabulary", problem, "same", "leave it out: such a model reads any word")
     old = origin.tokenizer()
     with torch.random.fork_rng(devices=[]):
-        source = built(learned, network, _sized(tokenizer, old.vocabulary))
+        source = built(learned, network, _with_size(tokenizer, old.vocabulary))
     origin.load_into(source, old)
     stored, tensors = own_tensors(source), own_tensors(objective)
     tables = tables_of(learned, network, tokenizer)
@@ -77,7 +77,7 @@ def tables_of(learned: Any, network: ModelSettings, tokenizer: Tokenizer) -> lis
     """Return the names of the tensors with a row for each token: those that grow with one more token."""
     with unfilled():
         plain, more = (
-            own_tensors(built(learned, network, _sized(tokenizer, tokenizer.vocabulary + n))) for n in (0, 1)
+            own_tensors(built(learned, network, _with_size(tokenizer, tokenizer.vocabulary + n))) for n in (0, 1)
         )
     names = [name for name, tensor in plain.items() if tensor.shape != more[name].shape]
     for name in names:
@@ -91,7 +91,7 @@ def tables_of(learned: Any, network: ModelSettings, tokenizer: Tokenizer) -> lis
     return names
 
 
-def _sized(tokenizer: Tokenizer, pieces: int) -> Tokenizer:
+def _with_size(tokenizer: Tokenizer, pieces: int) -> Tokenizer:
     """Return a copy of the tokenizer with another vocabulary size, for building networks."""
     sized = copy.copy(tokenizer)
     sized.vocabulary = pieces

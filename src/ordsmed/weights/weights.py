@@ -143,14 +143,14 @@ def _unpickled(path: Path) -> Tensors:
         file = Pickled(path)
         table = file.value if isinstance(file.value, dict) else {"": file.value}
         if unreadable := [(name, value) for name, value in table.items() if not isinstance(value, Strided)]:
-            raise DataError(path, f"cannot be read: {_odd(*unreadable[0])}")
+            raise DataError(path, f"cannot be read: {_reason(*unreadable[0])}")
         return {f"{name}": file.tensor(piece) for name, piece in table.items() if isinstance(piece, Strided)}
     except DataError as error:
         remedy = "use a copy saved as safetensors"
         raise DataError(error.place, error.found, "plain tensors", remedy) from None
 
 
-def _odd(name: object, value: object) -> str:
+def _reason(name: object, value: object) -> str:
     if not isinstance(value, Stub):
         return "it has more than tensors by name"
     lacking = value.name.startswith("torch._utils._rebuild_")
@@ -162,14 +162,14 @@ def to_foreign(named: Mapping[str, Tensor], names: Names) -> Tensors:
     for name, tensor in named.items():
         hf_name = names.table[name]
         for part, hf_part in zip(
-            (hf_name,) if isinstance(hf_name, str) else hf_name, theirs_of(name, tensor, names), strict=True
+            (hf_name,) if isinstance(hf_name, str) else hf_name, foreign_layout(name, tensor, names), strict=True
         ):
             tensors[part] = hf_part.contiguous()
     tensors |= {name: tensors[like].clone() for name, like in names.copies.items() if like in tensors}
     return tensors | {name: torch.zeros(shape) for name, shape in names.zeros.items()}
 
 
-def theirs_of(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
+def foreign_layout(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
     """Convert a tensor to Hugging Face's layout: one tensor, or query, key and value."""
     if isinstance(names.table[name], tuple):
         return split_heads(tensor, names.heads)
@@ -205,10 +205,10 @@ def from_foreign(
         if absent:
             continue
         try:
-            tensors[name] = ours_of(name, [stored[part] for part in parts], names)
+            tensors[name] = native_layout(name, [stored[part] for part in parts], names)
         except RuntimeError:  # a size is not divisible by the number of heads or halves
             wrong += [f"{part} {list(stored[part].shape)}" for part in parts]
-    left = _beyond(stored, known, names)
+    left = _unexpected(stored, known, names)
     of_heads = {
         part for tensors, part in names.table.items() if isinstance(part, str) and not tensors.startswith("model.")
     }
@@ -228,10 +228,10 @@ def left_out(stored: Iterable[str], wanted: Iterable[str], names: Names) -> list
     """Return the layers in a Hugging Face folder that the network does not have."""
     parts = (names.table[name] for name in wanted)
     known = {name for part in parts for name in (part if isinstance(part, tuple) else (part,))}
-    return _layers(_beyond(_modern(dict.fromkeys(stored, torch.empty(0)), names), known.union(names.zeros), names))
+    return _layers(_unexpected(_modern(dict.fromkeys(stored, torch.empty(0)), names), known.union(names.zeros), names))
 
 
-def _beyond(stored: Iterable[str], known: set[str], names: Names) -> list[str]:
+def _unexpected(stored: Iterable[str], known: set[str], names: Names) -> list[str]:
     """Return the tensor names that are neither known nor copies of other tensors nor buffers."""
     idle = {*names.tied, *names.copies}
     return [n for n in stored if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
@@ -263,7 +263,7 @@ def check_numbers(tensors: Mapping[str, Tensor], location: object) -> None:
             raise DataError(location, problem, "finite weights", "use an earlier step, or the original files")
 
 
-def ours_of(name: str, parts: list[Tensor], names: Names) -> Tensor:
+def native_layout(name: str, parts: list[Tensor], names: Names) -> Tensor:
     """Convert a Hugging Face tensor, or query, key and value, to this library's layout."""
     if len(parts) == 3:
         return join_heads(parts, names.heads)

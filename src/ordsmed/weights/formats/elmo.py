@@ -118,9 +118,9 @@ class ElmoFormat(Choice):
         _compare(stored_tensors, networks.model, stored, options)
         weights.check_numbers(stored_tensors, stored)
         tokenizer = _tokenizer(stored.parent)
-        tensors = _ours(stored_tensors, networks.model)
+        tensors = _native_tensors(stored_tensors, networks.model)
         if head:
-            networks, more = _scored(table, overrides, options, head, tokenizer)
+            networks, more = _with_softmax(table, overrides, options, head, tokenizer)
             tensors |= more
             notes += [] if more else [f"{stored}: the softmax over words is dropped: the list of its words is missing"]
         return Imported(networks, tokenizer, tensors, tuple(notes))
@@ -132,7 +132,7 @@ class ElmoFormat(Choice):
         path = folder / WEIGHTS
         with files.survive_disk(path):
             with hdf5.writing(path) as file:
-                for name, tensor in _theirs(tensors, trained.settings).items():
+                for name, tensor in _elmo_tensors(tensors, trained.settings).items():
                     file.add(name, tensor.numpy())
             files.sync(path)
         files.write_text(folder / LISTS[0], trained.tokenizer.listed())
@@ -197,20 +197,20 @@ def _checkpoint(path: Path) -> tuple[weights.Tensors, set[str]]:
     """
     source = bundle.opened(path)
     names = {
-        name: _dumped(name) for name in source.shapes() if name.startswith("lm/") and not google.SLOTS.search(name)
+        name: _dump_name(name) for name in source.shapes() if name.startswith("lm/") and not google.SLOTS.search(name)
     }
     tensors = {new: source.read(name) for name, new in names.items()}
     return {k: v.float() for k, v in tensors.items()}, {str(v.dtype).removeprefix("torch.") for v in tensors.values()}
 
 
-def _dumped(name: str) -> str:
+def _dump_name(name: str) -> str:
     """Return the name that bilm-tf's dump_weights gives a variable."""
     for there, here in DUMPED.items():
         name = name.replace(there, here)
     return name.removeprefix("lm/")
 
 
-def _scored(
+def _with_softmax(
     table: tables.Table, overrides: Sequence[str], options: Path, head: weights.Tensors, tokenizer: Tokenizer
 ) -> tuple[Networks, weights.Tensors]:
     """Return the networks with the softmax over words, and its tensors, if there is a word list of its size."""
@@ -242,7 +242,7 @@ def _table(path: Path) -> tuple[tables.Table, list[str]]:
         wrong += [f"`{name}.{key}`, which is not known" for key in sorted(part.keys() - known)]
         wrong += [f"no `{name}.{key}`" for key, (_, usual) in known.items() if usual is NEEDED and key not in part]
         model |= {setting: part.get(key, usual) for key, (setting, usual) in known.items()}
-    wrong = wrong or _odd(options)
+    wrong = wrong or _unsupported(options)
     if wrong:
         raise DataError(path, f"found {'; '.join(wrong)}", "the options of a bidirectional ELMo with characters")
     del model["symbols"]
@@ -258,7 +258,7 @@ def _table(path: Path) -> tuple[tables.Table, list[str]]:
     return {"model": model, "objective": {"kind": "bilm", "head": False, "samples": 0}}, notes
 
 
-def _odd(options: tables.Table) -> list[str]:
+def _unsupported(options: tables.Table) -> list[str]:
     letters = options["char_cnn"]
     wrong = []
     if letters["n_characters"] not in (SYMBOLS, SYMBOLS + 1):
@@ -295,7 +295,7 @@ def _options(model: Any, words: int) -> tables.Table:
     }
 
 
-def _theirs(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
+def _elmo_tensors(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
     files_tensors = {"char_embed": tensors["model.letters.table.weight"]}
     for n in range(len(model.filters)):
         name = f"model.letters.windows.{n}"
@@ -310,13 +310,13 @@ def _theirs(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
         files_tensors["CNN_proj/b_proj"] = tensors["model.letters.project.bias"]
     for cell, name in _cells(model):
         rows = torch.cat([tensors[f"{name}.enter"], tensors[f"{name}.carry"]], 1)
-        files_tensors |= {f"{cell}/W_0": _swapped(rows).T, f"{cell}/B": _swapped(tensors[f"{name}.bias"])}
+        files_tensors |= {f"{cell}/W_0": _swap_gates(rows).T, f"{cell}/B": _swap_gates(tensors[f"{name}.bias"])}
         if f"{name}.project" in tensors:
             files_tensors[f"{cell}/W_P_0"] = tensors[f"{name}.project"].T
     return {name: tensor.contiguous() for name, tensor in files_tensors.items()}
 
 
-def _ours(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
+def _native_tensors(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
     tensors = {"model.letters.table.weight": stored["char_embed"]}
     for n in range(len(model.filters)):
         name = f"model.letters.windows.{n}"
@@ -330,9 +330,9 @@ def _ours(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
         tensors["model.letters.project.weight"] = stored["CNN_proj/W_proj"].T
         tensors["model.letters.project.bias"] = stored["CNN_proj/b_proj"]
     for cell, name in _cells(model):
-        rows = _swapped(stored[f"{cell}/W_0"].T)
+        rows = _swap_gates(stored[f"{cell}/W_0"].T)
         tensors[f"{name}.enter"], tensors[f"{name}.carry"] = rows.chunk(2, 1)
-        tensors[f"{name}.bias"] = _swapped(stored[f"{cell}/B"])
+        tensors[f"{name}.bias"] = _swap_gates(stored[f"{cell}/B"])
         if f"{cell}/W_P_0" in stored:
             tensors[f"{name}.project"] = stored[f"{cell}/W_P_0"].T
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -346,7 +346,7 @@ def _cells(model: Any) -> list[tuple[str, str]]:
     ]
 
 
-def _swapped(rows: Tensor) -> Tensor:
+def _swap_gates(rows: Tensor) -> Tensor:
     """Exchange the second and third gate: i g f o <-> i f g o."""
     i, f_gate, o_gate, o = rows.chunk(4)
     return torch.cat([i, o_gate, f_gate, o])
@@ -370,7 +370,7 @@ def _compare(stored: Mapping[str, Tensor], model: Any, path: Path, options: Path
             raise DataError(options, f"{name}: found {size}", f"a size that fits {path.name}, of {file_size:,} bytes")
     with unfilled():
         network = model.build(0)
-    wanted = _theirs({f"model.{k}": v for k, v in own_tensors(network).items()}, model)
+    wanted = _elmo_tensors({f"model.{k}": v for k, v in own_tensors(network).items()}, model)
     wrong = [f"{name} {list(wanted[name].shape)} is missing" for name in wanted if name not in stored]
     wrong += [f"{name} is unexpected" for name in stored if name not in wanted]
     wrong += [

@@ -34,7 +34,7 @@ from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.renaming import LazyTensors, TensorLayout
 from ordsmed.weights.trained_model import Trained
 
 MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.bpe"
@@ -98,13 +98,15 @@ class FairseqRoberta(Choice):
             described["num_attention_heads"] = 1
         network = foreign.meant("roberta", described, file)
         objective_kind = tables.override({}, overrides).get("objective")  # if set, read the masked-LM head
-        head, learned = _learned(stored, _arguments(table), network.longest(), notes, words=objective_kind is not None)
+        head, learned = _learned_tables(
+            stored, _arguments(table), network.longest(), notes, words=objective_kind is not None
+        )
         idle = re.compile(rf"{HEADS}(?!{re.escape(head)}\.)|{re.escape(SCORES)}" if head else HEADS)
         stored = stored.renamed(lambda name: None if idle.match(name) else name)
         recipe = {"model": tables.plain(network) | {"types": 0}, **learned}
         networks = foreign.decoded(tables.override(recipe, overrides), file)
         tokenizer = _tokenizer(file.parent)
-        padding = renaming.rows_behind(stored, WORDS, tokenizer, file)
+        padding = renaming.padding_note(stored, WORDS, tokenizer, file)
         tensors = renaming.import_tensors(networks, tokenizer, stored, speller(head), file)
         return Imported(networks, tokenizer, tensors, (*padding, *(f"{file}: {note}" for note in notes)))
 
@@ -128,7 +130,9 @@ class FairseqRoberta(Choice):
         tensors = dict(renaming.export_tensors(trained.objective, speller(self.name), instead=instead))
         tensors.pop(TYPES, None)
         if heads == ["classify"]:
-            tensors |= {name: torch.zeros(shape) for name, shape in _idle(model.width, tokenizer.vocabulary).items()}
+            tensors |= {
+                name: torch.zeros(shape) for name, shape in _unused_shapes(model.width, tokenizer.vocabulary).items()
+            }
         tensors |= {f"{SCORES}weight": tensors[WORDS], f"{BODY}version": torch.tensor([3.0])}
         args = argparse.Namespace(
             arch="roberta_base",
@@ -144,9 +148,9 @@ class FairseqRoberta(Choice):
             pooler_activation_fn="tanh",
             pooler_dropout=0.0,
             activation_dropout=0.0,
-            **_learning(network, heads, self.name),
+            **_training_arguments(network, heads, self.name),
         )
-        pickle_reader.write(folder / MODEL, {"args": args, "model": self._spelled(tensors)})
+        pickle_reader.write(folder / MODEL, {"args": args, "model": self._with_chosen_names(tensors)})
         pieces = [tokenizer.piece(number) for number in range(len(vocabulary.ROBERTA), tokenizer.vocabulary - 1)]
         real = [piece for piece in pieces if not piece.startswith("madeupword")]
         numbers = {piece: number for number, piece in enumerate(real)}
@@ -154,7 +158,7 @@ class FairseqRoberta(Choice):
         files.write_text(folder / MERGES, "#version: 0.2\n" + "".join(f"{pair}\n" for pair in tokenizer.merges()))
         files.write_text(folder / LISTING, "".join(f"{numbers.get(piece, piece)} 1\n" for piece in pieces))
 
-    def _spelled(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _with_chosen_names(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the tensors under the names that the settings `old` and `fused` choose."""
         if self.fused:
             for first in [name for name in tensors if ".self_attn.q_proj." in name]:
@@ -178,7 +182,7 @@ def _without_types(trained: Trained) -> dict[str, torch.Tensor]:
     return {"model.places.weight": tensors["model.places.weight"] + row[0]}
 
 
-def _learning(network: Any, heads: list[str], name: str) -> dict[str, Any]:
+def _training_arguments(network: Any, heads: list[str], name: str) -> dict[str, Any]:
     if heads == ["head"]:
         return {"task": "masked_lm"}
     if network.labels:
@@ -188,7 +192,7 @@ def _learning(network: Any, heads: list[str], name: str) -> dict[str, Any]:
     return {"task": "sentence_prediction", **named}
 
 
-def _idle(width: int, rows: int) -> dict[str, tuple[int, ...]]:
+def _unused_shapes(width: int, rows: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the masked-LM head, which fairseq also requires with a classification head."""
     parts = {"dense.weight": (width, width), "dense.bias": (width,), "layer_norm.weight": (width,)}
     return {
@@ -199,7 +203,7 @@ def _idle(width: int, rows: int) -> dict[str, tuple[int, ...]]:
 def speller(head: str = "") -> renaming.Spell:
     """Return the function from Hugging Face's names to fairseq's; `head` is the name of the classification head."""
 
-    def spell(_: str, name: str) -> tuple[str, Lies]:
+    def spell(_: str, name: str) -> tuple[str, TensorLayout]:
         name = re.sub(r"^classifier\.", f"classification_heads.{head}.", name)
         for pattern, new in NAMES:
             name = re.sub(pattern, new, name)
@@ -249,7 +253,7 @@ def _arguments(table: dict[str, Any]) -> dict[str, Any]:
     return pickle_reader.plain(table.get("args")) or model
 
 
-def _learned(
+def _learned_tables(
     tensors: LazyTensors, args: dict[str, Any], longest: int, notes: list[str], *, words: bool
 ) -> tuple[str, tables.Table]:
     """Return the name of the classification head to read, and the recipe's tables of what was learned.

@@ -62,14 +62,14 @@ class GoogleBert(Choice):
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         folder = path if path.is_dir() else path.parent
         source = bundle.opened(path)
-        stored = google.without_slots(google.of_scopes(LazyTensors(source.shapes(), source.read)))
+        stored = google.without_slots(google.with_tf1_names(LazyTensors(source.shapes(), source.read)))
         target = folder / CONFIG
         config = files.read_table(target)
         known = config.get("hidden_act")
         if known not in google.ACTIVATIONS:
             raise DataError(target, f"hidden_act: found {known}", " or ".join(google.ACTIVATIONS))
         network = foreign.meant("bert", config | {"hidden_act": google.ACTIVATIONS[known]}, target)
-        learned, idle, notes = _learned(stored, network.longest(), path)
+        learned, idle, notes = _learned_tables(stored, network.longest(), path)
         stored = stored.renamed(lambda name: None if idle and re.match(idle, name) else name)
         table = {"model": tables.plain(network), **learned}
         networks = foreign.decoded(tables.override(table, overrides), folder / CONFIG)
@@ -78,7 +78,7 @@ class GoogleBert(Choice):
             wrong = f"holds {' and '.join(p.name for p in lists)}" if lists else "has no vocab.txt"
             raise DataError(folder, wrong, "a single vocabulary, that of its ids", "rename it to vocab.txt")
         tokenizer = Tokenizer.load(lists[0])
-        padding_notes = renaming.rows_behind(stored, WORDS, tokenizer, path)
+        padding_notes = renaming.padding_note(stored, WORDS, tokenizer, path)
         bare = "objective" in learned and not any(name.startswith(HEADS[0]) for name in stored)
         only = r"model\.|pair\.dense\." if bare else ""
         tensors = renaming.import_tensors(networks, tokenizer, stored, google.spelled, path, only=only)
@@ -107,13 +107,13 @@ class GoogleBert(Choice):
             say("it uses the exact gelu: google-research/bert computes the tanh form, which differs by up to 1e-3")
         config = {"vocab_size": trained.tokenizer.vocabulary, "hidden_act": activations[activation]}
         files.write_json(folder / CONFIG, config | {key: described[key] for key in WRITTEN})
-        bundle.write(folder / PREFIX, _given(trained, heads))
+        bundle.write(folder / PREFIX, _tensors_to_write(trained, heads))
         files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
         if network.labels:
             say(f"its classes have numbers there: {', '.join(f'{n} {name}' for n, name in enumerate(network.labels))}")
 
 
-def _given(trained: Any, heads: list[str]) -> Iterator[tuple[str, Tensor]]:
+def _tensors_to_write(trained: Any, heads: list[str]) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors to write. run_squad.py also requires a pooler, which it does not use: it is zero."""
     instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
     yield from renaming.export_tensors(trained.objective, google.spelled, instead=instead)
@@ -123,7 +123,7 @@ def _given(trained: Any, heads: list[str]) -> Iterator[tuple[str, Tensor]]:
         yield f"{POOLER}dense/bias", torch.zeros(width)
 
 
-def _learned(tensors: LazyTensors, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:
+def _learned_tables(tensors: LazyTensors, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:
     """Return the recipe's table of what a checkpoint learned, a pattern of unused tensors, and notes for the user."""
     masks, pairs = (any(name.startswith(scope) for name in tensors) for scope in HEADS)
     idle, notes = ("", [])

@@ -27,7 +27,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.renaming import LazyTensors, TensorLayout
 from ordsmed.weights.trained_model import Trained
 
 PREFIX, VOCABULARY = "model.ckpt", "vocab.txt"
@@ -68,14 +68,14 @@ class GoogleElectra(Choice):
         table, notes = _table(stored, shared or _shared(stored), path, overrides)
         networks = foreign.decoded(tables.override(table, overrides), path)
         tokenizer = Tokenizer.load(folder / VOCABULARY)
-        notes += renaming.rows_behind(stored, WORDS, tokenizer, path)
+        notes += renaming.padding_note(stored, WORDS, tokenizer, path)
         spell = speller(networks.objective.share)
         return Imported(
             networks, tokenizer, renaming.import_tensors(networks, tokenizer, stored, spell, path), tuple(notes)
         )
 
     def write(self, trained: Trained, folder: Path) -> None:
-        objective, learned = _both(trained)
+        objective, learned = _both_networks(trained)
         share, settings = getattr(learned, "share", None), trained.settings
         if share not in ("embeddings", "all", "none"):
             wrong = f"shares {share} between its two networks" if share else "has no generator"
@@ -92,7 +92,7 @@ class GoogleElectra(Choice):
         files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
 
 
-def _both(trained: Trained) -> tuple[Any, Any]:
+def _both_networks(trained: Trained) -> tuple[Any, Any]:
     """Return an objective with both networks and its settings; for a Hugging Face folder, load its generator too."""
     learned = trained.learned
     if "generator" in trained.objective.networks() or not hasattr(learned, "generator"):
@@ -107,7 +107,7 @@ def _both(trained: Trained) -> tuple[Any, Any]:
 def speller(share: str) -> renaming.Spell:
     """Return the function from Hugging Face's names to Google's; `share` is what the two networks share."""
 
-    def spell(inner: str, name: str) -> tuple[str, Lies]:
+    def spell(inner: str, name: str) -> tuple[str, TensorLayout]:
         name = name.replace("generator_lm_head.bias", "generator_predictions.output_bias")
         if name == "generator_predictions.output_bias":
             return "generator_predictions/output_bias", "alike"

@@ -37,7 +37,7 @@ from ordsmed.base.say import say
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming, weights
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.renaming import LazyTensors, TensorLayout
 from ordsmed.weights.trained_model import Trained
 
 TRACKER, FILE, RELEASE = "latest_checkpointed_iteration.txt", "model_optim_rng.pt", "release"
@@ -151,12 +151,12 @@ class MegatronFormat(Choice):
             raise RecipeError(
                 first.path, "does not say how many attention heads it has", "their number", "add model.heads=N"
             )
-        joined = _joined(parts, heads)
+        joined = _join_ranks(parts, heads)
         model, kind = _described(joined, args, first)
         table = {"model": model | {"heads": heads}, "objective": {"kind": kind}}
         networks = foreign.decoded(tables.override(table, overrides), first.path)
         tokenizer = _tokenizer(first.path)
-        notes = renaming.rows_behind(joined, _words(joined), tokenizer, first.path)
+        notes = renaming.padding_note(joined, _words(joined), tokenizer, first.path)
         if "activation" not in overridden:
             notes.append(
                 f"{first.path}: {_reason(first, args, model)}; model.activation=... after `ordsmed import` changes it"
@@ -201,9 +201,9 @@ class MegatronFormat(Choice):
         for rank in range(self.ranks):
             path = folder / named / f"mp_rank_{rank:02}"
             path.mkdir(parents=True)
-            cut = {name: _cut(name, tensor, rank, self.ranks) for name, tensor in tensors.items()}
+            cut = {name: _rank_part(name, tensor, rank, self.ranks) for name, tensor in tensors.items()}
             if style == "2019":
-                cut = {name: _ordered(name, t, model.heads // self.ranks, 0.0, back=True) for name, t in cut.items()}
+                cut = {name: _reorder(name, t, model.heads // self.ranks, 0.0, back=True) for name, t in cut.items()}
                 flat = {_name_2019(name): tensor for name, tensor in cut.items()}
                 pickle_reader.write(path / FILE, {"iteration": step, "model": flat})
             else:
@@ -303,7 +303,7 @@ def _plain(name: str) -> str:
     return name
 
 
-def _joined(parts: list[list[RankFile]], heads: int) -> LazyTensors:
+def _join_ranks(parts: list[list[RankFile]], heads: int) -> LazyTensors:
     """Return the tensors of all ranks and stages joined into one network, with query, key and value head by head."""
     sources: dict[str, tuple[list[RankFile], str]] = {}
     layers = 0
@@ -318,9 +318,9 @@ def _joined(parts: list[list[RankFile]], heads: int) -> LazyTensors:
 
     def read(name: str) -> Tensor:
         ranks, there = sources[name]
-        cut = [_of(part, there) for part in ranks]
+        cut = [_tensor_of(part, there) for part in ranks]
         heads_a_rank = heads // len(ranks)
-        cut = [_ordered(there, tensor, heads_a_rank, ranks[0].version) for tensor in cut]
+        cut = [_reorder(there, tensor, heads_a_rank, ranks[0].version) for tensor in cut]
         axis = _axis(there)
         return cut[0] if axis is None or len(cut) == 1 else torch.cat(cut, axis)
 
@@ -328,7 +328,7 @@ def _joined(parts: list[list[RankFile]], heads: int) -> LazyTensors:
     return LazyTensors(shapes, read)
 
 
-def _of(part: RankFile, name: str) -> Tensor:
+def _tensor_of(part: RankFile, name: str) -> Tensor:
     if name not in part.pieces:
         raise DataError(part.path, f"lacks {name}", "the tensor of the first rank")
     return part.source.tensor(part.pieces[name])
@@ -351,12 +351,12 @@ def _axis(name: str) -> int | None:
     return 0 if ROWS.search(name) else 1 if COLUMNS.search(name) else None
 
 
-def _cut(name: str, tensor: Tensor, rank: int, ranks: int) -> Tensor:
+def _rank_part(name: str, tensor: Tensor, rank: int, ranks: int) -> Tensor:
     axis = _axis(name)
     return tensor if axis is None else tensor.chunk(ranks, axis)[rank].contiguous().clone()
 
 
-def _ordered(name: str, tensor: Tensor, heads: int, version: float, *, back: bool = False) -> Tensor:
+def _reorder(name: str, tensor: Tensor, heads: int, version: float, *, back: bool = False) -> Tensor:
     """Reorder a rank's query, key and value from the layout of a version to head by head; `back`: the inverse."""
     if FUSED not in name or version >= 2:
         return tensor
@@ -366,16 +366,16 @@ def _ordered(name: str, tensor: Tensor, heads: int, version: float, *, back: boo
     return tensor.unflatten(0, (heads, -1, 3)).transpose(1, 2).flatten(0, 2)  # [heads, numbers, 3]
 
 
-def _spell(_: str, name: str) -> tuple[str, Lies]:
-    return _spelled(name, BLOCK, BESIDE, "layers."), "alike"
+def _spell(_: str, name: str) -> tuple[str, TensorLayout]:
+    return _rename(name, BLOCK, BESIDE, "layers."), "alike"
 
 
-def _spell_2019(_: str, name: str) -> tuple[str, Lies]:
+def _spell_2019(_: str, name: str) -> tuple[str, TensorLayout]:
     """Return the name of a tensor in Megatron's BERT of 2019."""
-    return _spelled(name, BLOCK_2019, BESIDE_2019, BERT_2019), "alike"
+    return _rename(name, BLOCK_2019, BESIDE_2019, BERT_2019), "alike"
 
 
-def _spelled(name: str, block: dict[str, str], outside: dict[str, str], layers: str) -> str:
+def _rename(name: str, block: dict[str, str], outside: dict[str, str], layers: str) -> str:
     module, _, end = name.rpartition(".")
     if match := re.match(r"model\.blocks\.(\d+)\.(.*)", module):
         return f"{layers}{match[1]}.{block[match[2]]}.{end}"

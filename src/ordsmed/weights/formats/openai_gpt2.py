@@ -22,7 +22,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.renaming import LazyTensors, TensorLayout
 from ordsmed.weights.trained_model import Trained
 
 SIZES, PREFIX, PIECES, MERGES = "hparams.json", "model.ckpt", "encoder.json", "vocab.bpe"
@@ -56,7 +56,7 @@ class OpenAiGpt2(Choice):
         if lacks := [name for name in (PIECES, MERGES) if not (folder / name).is_file()]:
             raise DataError(folder, f"has no {' and no '.join(lacks)}", "the vocabulary of its ids")
         tokenizer = Tokenizer.load([folder / PIECES, folder / MERGES])
-        notes = renaming.rows_behind(stored, WORDS, tokenizer, path)
+        notes = renaming.padding_note(stored, WORDS, tokenizer, path)
         return Imported(
             networks, tokenizer, renaming.import_tensors(networks, tokenizer, stored, spelled, path), tuple(notes)
         )
@@ -85,7 +85,7 @@ class OpenAiGpt2(Choice):
         trained.tokenizer.save_byte_level(folder / PIECES, folder / MERGES)
 
 
-def spelled(_: str, name: str) -> tuple[str, Lies]:
+def spelled(_: str, name: str) -> tuple[str, TensorLayout]:
     """Return OpenAI's name for a Hugging Face name, and the layout of the tensor in the checkpoint."""
     scope = re.sub(r"\bh\.(\d+)", r"h\1", name.removeprefix("transformer.")).replace(".", "/")
     scope, _, end = f"model/{scope}".rpartition("/")
