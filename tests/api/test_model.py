@@ -271,7 +271,6 @@ def test_what_a_task_is_not_asked_is_refused(tasks: dict[str, Path]) -> None:
 
 
 def test_a_network_without_heads_embeds_and_says_so_of_the_rest(tiny_run: Any, tmp_path: Path) -> None:
-    """As AutoModel saves it."""
     out = export(tiny_run.bert, tmp_path / "hub")
     held = weights.read(out / "model.safetensors")
     weights.write(out / "model.safetensors", {k: v for k, v in held.items() if not k.startswith("cls.")})

@@ -162,7 +162,7 @@ def test_a_corpus_that_gives_nothing_is_refused(place: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_damaged_line_is_named(place: Path, processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "EVERY", 600.0)  # what a slow machine kept on the way would stand
+    monkeypatch.setattr(encode, "EVERY", 600.0)  # a slow machine would have written checkpoints
     part = place / "novels/train/00001.jsonl"
     part.write_bytes(part.read_bytes()[:-20])
     lines = len(part.read_bytes().splitlines())
@@ -191,7 +191,6 @@ def test_blocks_do_not_show(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("kind", ["wordpiece", "words"])
 def test_the_same_bytes_on_an_engine(place: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Its workers read and encode the lines; this process writes what comes back."""
     distributed = pytest.importorskip("distributed")
     (place / "some.toml").write_text(f'corpus = "novels"\n[tokenizer]\nkind = "{kind}"\nsize = 90\n')
     monkeypatch.setattr(encode, "BLOCK", 700)
@@ -277,7 +276,6 @@ def test_novels_take_few_bytes_a_token(shared_data: Path, place: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "words"])
 def test_an_encoding_that_is_killed_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Wherever it is stopped, also between splits: no block is encoded twice, and the bytes are the same."""
     size = {"wordpiece": 90, "words": 12}[kind]
     (place / "some.toml").write_text(f'corpus = "novels"\n[tokenizer]\nkind = "{kind}"\nsize = {size}\n')
     monkeypatch.setattr(encode, "BLOCK", 700)

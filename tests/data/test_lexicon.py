@@ -259,7 +259,7 @@ def test_processes_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.long
 @pytest.mark.parametrize("how", [{}, {"split": "spaces"}, {"lowercase": True}])
 def test_through_the_lexicon_words_are_what_they_were(how: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ordsmed.data.words.FULL", 30)  # the table begins anew now and then
+    monkeypatch.setattr("ordsmed.data.words.FULL", 30)  # the table is cleared now and then
     known = WordList(least=1, **how).train(["the newts ran. a é don't İ Ωσς <S>"])  # type: ignore[arg-type]
     table, writer = WholeWords(known), LexiconWriter(Path("."), [known.piece(n) for n in range(known.vocabulary)], 2)
     white = (" ", "\n", "\t", "\x1c", "\x85", "\u00a0", "\u2028", "\u200b", "\u3000")

@@ -259,7 +259,6 @@ def test_one_length_a_document() -> None:
 
 
 def test_sentences_after_a_come_again() -> None:
-    """With another document's B the next chunk begins where A ended, else where B ended."""
     source = drawn_source(50, 60)
     _, found, _ = walked(source, 48, "next", 0.1)
     again = np.where(found.mark == 1, found.stop[:, 0], found.stop[:, 1])
@@ -482,7 +481,6 @@ def test_equal_sources_are_drawn_apart() -> None:
 
 @pytest.mark.parametrize("style", ["next", "order", "electra"])
 def test_what_is_drawn_stays_from_version_to_version(style: Any) -> None:
-    """A run that goes on under a newer version must not see other pairs."""
     rows = rows_of([drawn_source(30, 9)], style=style)
     found = [[a[0], a[-1], b[0], b[-1], label] for a, b, label in segments(rows, np.asarray([0, 7, len(rows) + 3]))]
     assert (

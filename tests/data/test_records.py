@@ -1,4 +1,4 @@
-"""TFRecords of examples as data: a store of their text, their rows and masks as they stand, and written again."""
+"""TFRecords of examples as data: a store of their text, their rows and masks, and TFRecords written from them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ def encoded(pattern: str, store: Path, out: Path, **more: Any) -> Encoded:
 
 
 def test_written_rows_are_those_of_a_training(store: Path, written: Path) -> None:
-    """Of one epoch, file by file, and back as they stand: places, targets, weights, labels, types."""
     own = table(written / "bert", "bert")
     source = Encoded(store)
     rows = mlm_nsp.MlmNsp(mask_prob=0.2).rows([source.train], [1.0], source.tokenizer, PHASE, "records", 5)
@@ -125,7 +124,6 @@ def test_electras_examples_come_back_as_they_stand(store: Path, written: Path, t
 
 
 def test_their_text_is_a_store_like_any_other(store: Path, written: Path, tmp_path: Path) -> None:
-    """Other rows may be made of it; what was masked stands there again."""
     data = encoded(f"{written}/bert/*.tfrecord*", store, tmp_path / "out")
     assert not np.isin(data.train.tokens, [data.tokenizer.mask, data.tokenizer.start, data.tokenizer.stop]).any()
     rows = mlm.Mlm().rows(

@@ -193,7 +193,6 @@ def test_published_vocabularies_lead_to_files(tmp_path: Path, monkeypatch: pytes
 def test_a_vocabulary_is_extended_for_a_corpus(
     tmp_path: Path, own: Tokenizer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the built-in recipe as well; of what has a tokenizer inside, that is meant; another base makes another."""
     own.save(tmp_path / "theirs" / "tokenizer")
     place = corpus(tmp_path / "c", train=["thenewts thenewts å"] * 3)
     words = [f'corpus="{place}"', f'tokenizer.base="{tmp_path}/theirs"', "tokenizer.least=6"]
@@ -223,7 +222,6 @@ def test_a_vocabulary_is_extended_for_a_corpus(
 
 
 def test_a_mixture_is_learned_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By sizes, or by weights; of a small corpus the whole more than once."""
     long = corpus(tmp_path / "long", train=[f"{n:02d}" + "x" * 88 for n in range(80)])
     short = corpus(tmp_path / "short", train=[f"{n:02d}" + "y" * 88 for n in range(5)])
     texts: list[str] = []

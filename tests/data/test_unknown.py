@@ -1,4 +1,4 @@
-"""Unknown tokens: what is counted, what is told and refused, and what is not meant: bytes, whole words."""
+"""Unknown tokens: how they are counted, reported and refused, and tokenizers without them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,6 @@ def pipelines() -> dict[str, Tokenizer]:
 @pytest.mark.parametrize("kind", ["pieces", "bytes", "words"])
 @pytest.mark.parametrize("limits", [pytest.param({}, marks=pytest.mark.long), {"FULL": 2}, {"LONG": 12}])
 def test_ids_are_those_of_the_pipeline(kind: str, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the table is begun anew again and again, and where there are many words and few."""
     for name, value in limits.items():
         monkeypatch.setattr(module, name, value)
     tokenizer = pipelines()[kind]

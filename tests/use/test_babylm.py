@@ -49,7 +49,6 @@ def opened(folder: Path, name: str, way: str, revision: str = "main") -> tuple[A
 
 
 def logs_of(model: Any, ids: list[int], at: int) -> torch.Tensor:
-    """A hybrid and a causal model tell a token from the place before it."""
     with torch.no_grad():
         return torch.as_tensor(model(torch.tensor([ids])).logits[0, at - 1].log_softmax(-1))
 
@@ -97,7 +96,6 @@ def test_revisions_are_found_by_name_and_score_as_here(run: Path, tmp_path: Path
 
 @pytest.mark.parametrize("way", ["masked", "causal"])
 def test_questions_and_words_score_as_in_transformers(run: Path, tmp_path: Path, way: str) -> None:
-    """Of a target the tokens that reach beyond its beginning; of a word the first of three masks behind its context."""
     out = export(run, tmp_path / "out", to="babylm", overrides=["name=mine"])
     model, cutter = opened(out, "mine" if way == "masked" else "mine-causal", way)
     trained = open_model(run)

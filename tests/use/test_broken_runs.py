@@ -86,7 +86,6 @@ def test_what_no_run_wrote_is_told_with_where_it_may_stand(run, tmp_path):
 
 
 def change(run, name, key, value, asked):
-    """What is said while a file tells otherwise."""
     path = run / f"{name}.json"
     was = path.read_text()
     path.write_text(json.dumps({**json.loads(was), key: value}))

@@ -205,7 +205,6 @@ def test_sentences_are_the_mean_of_words_or_the_sign_before_them(folders, tmp_pa
 
 
 def test_a_hybrid_sees_all_of_a_line(tmp_path):
-    """And starts and ends it as its rows did."""
     tokenizer = bytebpe("roberta")
     settings = gpt2.Gpt2(width=16, layers=2, heads=2, positions=LONGEST)
     torch.manual_seed(2)
@@ -277,7 +276,6 @@ def test_words_without_a_piece_are_not_in_a_mean(folders, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_folder_without_heads_is_enough(folders, family, tmp_path):
-    """As AutoModel saves it; filling masks with it is refused as before."""
     from transformers import AutoModel
 
     AutoModel.from_pretrained(folders[family]).save_pretrained(tmp_path / "bare")

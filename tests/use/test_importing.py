@@ -77,7 +77,6 @@ def test_whole_or_not_at_all(theirs, tmp_path):
 
 
 def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
-    """What is not there: what is looked for is said, and no run of ours is offered."""
     wanted = "nowhere: no such folder or file; wanted a model in a format of `ordsmed menus formats`"
     (tmp_path / "work/pretrain/nowhere").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -96,7 +95,6 @@ def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
 
 
 def test_what_a_verb_names_is_taken_over_once(theirs, tmp_path, monkeypatch, capsys):
-    """Without an import before: into the cache, from which it is opened until a file of it changes."""
     monkeypatch.setenv("ORDSMED_CACHE", str(tmp_path / "cache"))
     opened = open_model(theirs)
     assert opened.kind == "elmo"

@@ -1,4 +1,4 @@
-"""Every step of a run as a folder: kept revisions, step 0 made anew; and the folders of each family."""
+"""Every step of a run as a folder: saved revisions, step 0 recomputed, and folders of each model family."""
 
 from __future__ import annotations
 
@@ -78,7 +78,6 @@ def test_revisions_are_kept_without_moments_and_all_are_exported(recipe: Write, 
 
 
 def test_a_run_goes_on_past_its_revisions(recipe: Write) -> None:
-    """A revision holds no moments: it is nothing to go on from."""
     path = recipe(*BERT, top="revisions = [1, 2]")
     folder = pretrain(str(path))
     for step in (8, 10):
@@ -163,7 +162,6 @@ def test_pairs_and_hybrids_are_exported(recipe: Write, tmp_path: Path) -> None:
 
 
 def test_another_vocabulary_is_refused(recipe: Write, store: Path, tmp_path: Path) -> None:
-    """Of the same size, with two pieces changed about."""
     out = export(pretrain(str(recipe(*BERT))), tmp_path / "hub")
     text = (out / "vocab.txt").read_text().splitlines()
     text[20], text[21] = text[21], text[20]

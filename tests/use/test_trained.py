@@ -147,7 +147,6 @@ def test_a_damaged_hugging_face_folder_is_refused(tiny_run, tmp_path):
 
 
 def test_a_run_that_took_its_size_from_another_opens(run, tiny_run):
-    """Without [model] in the recipe the network is that of `init`."""
     Run(run).set(state="stopped")
     (run / "weights" / "settings.toml").unlink()
     text = (run / "recipe.toml").read_text()
@@ -165,7 +164,6 @@ def test_a_run_that_took_its_size_from_another_opens(run, tiny_run):
     [("stopped", "it was stopped"), ("failed", "it failed"), ("running", "it is still running, or was killed")],
 )
 def test_weights_of_no_end_are_told(run, capsys, state, why, tmp_path):
-    """Whoever opens a run that did not end hears how far it came; who names a step knows."""
     shutil.rmtree(run / "checkpoints" / "step-000000012")
     Run(run).set(state=state)
     open_model(run)
@@ -192,7 +190,6 @@ def test_a_first_step_whose_init_is_gone_is_left_out_of_all(run, tmp_path, capsy
 
 @pytest.mark.parametrize("family", [*LEARNED, "elmo"])
 def test_in_16_bits_a_model_is_as_near_as_by_autocast(family, tmp_path, monkeypatch):
-    """To that of 32 bits; the second time it tells the same; its own weights stay."""
     trained = elmo_made(tmp_path) if family == "elmo" else made(family, tmp_path)
     before = {name: tensor.clone() for name, tensor in own_tensors(trained.objective).items()}
     half = replace(trained, precision="bf16")

@@ -86,7 +86,6 @@ def new(tmp_path: Path) -> Tokenizer:
 def moved(
     family: str, old: Tokenizer, new: Tokenizer, how: Vocabulary = "transplant", seed: int = 1
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], Beginning, set[str]]:
-    """A model's tensors, those under the other vocabulary, and what is told of them."""
     network, learned, tables = FAMILIES[family]
     torch.manual_seed(3)
     theirs, ours = shaken(learned.build(network, old)), fresh(learned, network, new, seed)
@@ -171,7 +170,6 @@ def test_fresh_tables_are_those_of_a_model_without_a_start(old: Tokenizer, new: 
 
 
 def test_chance_is_not_touched(old: Tokenizer, new: Tokenizer) -> None:
-    """What draws numbers after it draws the same as without it."""
     network, learned, _ = FAMILIES["bert"]
     objective, theirs = fresh(learned, network, new, 1), learned.build(network, old)
     torch.manual_seed(5)

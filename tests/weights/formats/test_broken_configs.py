@@ -1,4 +1,4 @@
-"""Whatever stands in a config.json: one line with the place, what was found and what was wanted; never a traceback."""
+"""A damaged config.json gives one line with the location, what was found and what was wanted, and no traceback."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def folders(tmp_path_factory):
 
 
 def opened(folder):
-    """All that reads a config.json before weights are."""
     found = foreign.settings(folder)
     foreign.task_of(folder)
     foreign.classes(folder)

@@ -79,7 +79,7 @@ def test_what_they_say_is_what_we_mean(tmp_path, capsys):
     assert not found.networks.objective.head
     assert [note.partition(": ")[2] for note in found.notes] == [
         "colour: unknown, ignored",
-        "no use_skip_connections: read as false, as the original code does; `model.residual=true` changes it",
+        "no use_skip_connections: read as false, as in bilm-tf; `model.residual=true` changes it",
     ]
     assert elmo.ElmoFormat().read(folder, ["model.residual=true"]).networks.model.residual
 
@@ -149,7 +149,6 @@ def test_several_files_of_weights_are_asked_about(tmp_path):
 
 
 def test_options_are_those_of_the_weights(tmp_path):
-    """The longest name that the weights begin with; where only others stand, or none fits, a person is asked."""
     folder = theirs(tmp_path)
     (folder / "model.hdf5").rename(folder / "big_five_weights.hdf5")
     (folder / "options.json").rename(folder / "big_five_options.json")
@@ -187,7 +186,6 @@ def test_without_h5py_one_line_says_what_to_install(tmp_path, monkeypatch):
 
 
 def test_without_h5py_a_run_is_not_opened_to_be_exported(tmp_path, monkeypatch):
-    """Nothing is done before it is told; where another format is asked for, h5py is not needed."""
     run = tmp_path / "run"
     run.mkdir()
     (run / "recipe.toml").write_text('[model]\nkind = "elmo"\n')

@@ -181,7 +181,7 @@ def test_a_training_takes_the_network_alone_and_says_so(
 ) -> None:
     trained = open_model(tiny_run.bert, device="cpu").trained
     bare = export(tiny_run.bert, tmp_path / "bare", to="huggingface")
-    for name in ("config.json", "model.safetensors"):  # with the head that goes on learning
+    for name in ("config.json", "model.safetensors"):  # with the head that is trained further
         shutil.copy(bare / name, folder / name)
     of_modules(folder, "Transformer", "Pooling", "Dense", "Normalize")
     message = "only its network is used; Pooling, Dense, Normalize of modules.json are ignored, and its prompts que"
@@ -196,7 +196,6 @@ def test_a_training_takes_the_network_alone_and_says_so(
 
 
 def test_vectors_of_no_length_are_compared_by_their_cosine(tmp_path: Path) -> None:
-    """As sentence-transformers trains most of its models."""
     task = TextPairs(normalize=False, similarity="cosine", temperature=0.1)
     assert task.comparison == TextPairs(temperature=0.1).comparison
     assert task.comparison != TextPairs(normalize=False, temperature=0.1).comparison

@@ -57,7 +57,6 @@ OPENED = {
 def test_a_folder_with_code_is_refused(
     tiny_run: Any, tmp_path: Path, way: str, damage: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one line, wherever it is opened; nothing of theirs runs."""
     folder = export(tiny_run.bert, tmp_path / "theirs", to="sentence-transformers")
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Mine: pass\n")
     if damage == "modules":

@@ -28,7 +28,7 @@ MAKERS = {
     "google_electra": foreign_files.electra,
     "openai_gpt2": foreign_files.openai_gpt2,
 }
-HEADS = {"google_electra": ["model.heads=2"]}  # which its files do not tell
+HEADS = {"google_electra": ["model.heads=2"]}  # which its files do not have
 
 
 def imported(tmp_path: Path, kind: str) -> Path:
@@ -143,7 +143,6 @@ def test_heads_of_electras_generator_are_set_at_import(
 def test_an_electra_of_hugging_face_goes_out_with_the_generator_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its two folders are one checkpoint of Google's, with the same bits as one that came from there."""
     google = imported(tmp_path, "google_electra")
     hugging = export(google, tmp_path / "hf")
     out = export(hugging, tmp_path / "out", to="google_electra")
@@ -174,7 +173,6 @@ def test_an_electra_of_hugging_face_goes_out_with_the_generator_beside_it(
 
 
 def test_a_vocabulary_may_be_padded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As NVIDIA's codes do, to a multiple of 8; more, and other numbers of rows, are another vocabulary."""
     folder = foreign_files.google_bert(tmp_path / "theirs")
     foreign_files.wordpieces(folder, 37)
     take_over(folder, tmp_path / "ours")
@@ -295,7 +293,7 @@ def test_heads_of_fine_tunings(tmp_path: Path, capsys: pytest.CaptureFixture[str
     folder, own = fine_tuned(tmp_path / "one", classes=(1, 8))
     take_over(folder, tmp_path / "number")
     assert open_model(tmp_path / "number").learned.number
-    take_over(folder, tmp_path / "stars", ["task.scale=[1.0, 5.0]"])  # learned between the ends of a scale, told on it
+    take_over(folder, tmp_path / "stars", ["task.scale=[1.0, 5.0]"])  # trained between 0 and 1, reported on the scale
     stars = bundle.opened(export(tmp_path / "stars", tmp_path / "stars_out", to="google_bert"))
     assert torch.equal(stars.read("output_weights"), own["output_weights"] * 4)
     assert torch.equal(stars.read("output_bias"), own["output_bias"] * 4 + 1)
@@ -340,7 +338,6 @@ def test_each_knows_its_own(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_may_be_named_by_its_prefix(tmp_path: Path) -> None:
-    """As `init_checkpoint` wants it: no file bears that name."""
     whole, prefix = imported(tmp_path, "google_bert"), bundle.find(tmp_path / "theirs")
     assert prefix is not None
     assert not prefix.exists()

@@ -268,7 +268,6 @@ def test_what_fairseq_saved_says_what_it_said(tmp_path: Path, kind: str) -> None
 @pytest.mark.parametrize("kind", ["bert", "megatron_bert"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_megatrons_berts(tmp_path: Path, networks: dict[str, Any], kind: str, ranks: int) -> None:
-    """Of 2019, norms behind attention; of 2020, before it."""
     network, theirs, _ = networks[kind]
     old = kind == "bert"
     folder = foreign_files.megatron(tmp_path / "theirs", theirs, kind, ranks=ranks, old=old, version=0 if old else 3.0)
@@ -311,7 +310,6 @@ def test_out_to_megatron_and_back(tmp_path: Path, networks: dict[str, Any], kind
 
 
 def test_out_to_megatron_under_a_step(tmp_path: Path, tiny_run: Any) -> None:
-    """Of a run, as a training of theirs leaves it."""
     out = export(tiny_run.gpt2, tmp_path / "out", to="megatron", overrides=["release=false", "style=2019"])
     step = int((out / "latest_checkpointed_iteration.txt").read_text())
     held = torch.load(out / f"iter_{step:07}" / "mp_rank_00" / "model_optim_rng.pt", weights_only=False)
@@ -494,7 +492,6 @@ def test_megatrons_core_does_not_know_openai_gelu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["apply_layernorm_1p", "apply_residual_connection_post_layernorm"])
 def test_megatrons_other_norms_are_refused(tmp_path: Path, networks: dict[str, Any], name: str) -> None:
-    """Their tensors have the same names and shapes, and mean something else."""
     folder = foreign_files.megatron(tmp_path / "theirs", networks["gpt2"][1], "gpt2")
     with pytest.raises(DataError, match=rf"unknown network: {name} True; wanted a GPT-2 or BERT: {name} False"):
         told_of_activation(folder, tmp_path, {name: True}, [])
@@ -516,7 +513,7 @@ def test_what_megatron_of_2019_computes_otherwise_is_not_written(
     take_over(folder, tmp_path / "ours", ["model.heads=2", change])
     with pytest.raises(RecipeError, match=told):
         export(tmp_path / "ours", tmp_path / "out", to="megatron", overrides=["style=2019"])
-    if kind == "gpt2":  # what was written later tells its settings
+    if kind == "gpt2":  # later files hold their settings
         out = export(tmp_path / "ours", tmp_path / "out", to="megatron")
         take_over(out, tmp_path / "again")
         assert open_model(tmp_path / "again").settings == open_model(tmp_path / "ours").settings
@@ -534,7 +531,6 @@ def test_an_export_of_2019_tells_the_flags_that_load_it(
 
 @pytest.mark.parametrize("name", ["normalization", "checkpoint_version", "activation_fn", "num_attention_heads"])
 def test_an_endless_value_where_a_plain_one_is_asked(tmp_path: Path, networks: dict[str, Any], name: str) -> None:
-    """Lists that hold one list twice, 60 levels deep, in what errors tell: in a process with limits."""
     kind = "roberta" if name == "activation_fn" else "gpt2"
     make = foreign_files.fairseq_roberta if kind == "roberta" else foreign_files.megatron
     folder = make(tmp_path / "theirs", networks[kind][1], *([] if kind == "roberta" else [kind]))
@@ -554,7 +550,6 @@ def test_an_endless_value_where_a_plain_one_is_asked(tmp_path: Path, networks: d
 def test_a_roberta_of_hugging_face_goes_out_to_fairseq(
     tmp_path: Path, networks: dict[str, Any], row: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its one row of token types is dropped where it is zeros, else added to each position."""
     network, theirs, _ = networks["roberta"]
     take_over(foreign_files.fairseq_roberta(tmp_path / "theirs", theirs), tmp_path / "ours")
     hugging = export(tmp_path / "ours", tmp_path / "hf")

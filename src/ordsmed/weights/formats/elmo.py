@@ -253,7 +253,7 @@ def _table(path: Path) -> tuple[tables.Table, list[str]]:
     notes = [f"{path}: {', '.join(ignored)}: unknown, ignored"] if ignored else []
     if "use_skip_connections" not in options["lstm"]:
         notes.append(
-            f"{path}: no use_skip_connections: read as false, as the original code does; `model.residual=true` changes it"
+            f"{path}: no use_skip_connections: read as false, as in bilm-tf; `model.residual=true` changes it"
         )
     return {"model": model, "objective": {"kind": "bilm", "head": False, "samples": 0}}, notes
 
