@@ -141,7 +141,6 @@ def _by_processes(
 
 
 def _seconds(deadline: str | float | None) -> float | None:
-    """Return the deadline in seconds."""
     try:
         left = seconds(deadline) if isinstance(deadline, str) else deadline
     except ValueError:

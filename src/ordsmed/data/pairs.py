@@ -111,7 +111,6 @@ class PairRows:
         return [(k, piece.start, piece.stop) for k, piece in pieces]
 
     def _examples(self, numbers: Ints) -> Iterator[tuple[int, Ints, Pairs]]:
-        """Yield each source of these rows, the indices of its rows, and their examples."""
         source, count = self.blend.counted(numbers)
         for k in np.unique(source).tolist():
             at = np.flatnonzero(source == k)

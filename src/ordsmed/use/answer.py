@@ -166,7 +166,6 @@ def as_line(model: Asked, question: Question, answered: Answered, best: int) -> 
 
 
 def _places(start: int, end: int) -> dict[str, int | None]:
-    """Return the character positions for JSON, null without an answer."""
     return {"from": start, "to": end} if start >= 0 else {"from": None, "to": None}
 
 
@@ -315,7 +314,6 @@ def _of_json(input_lines: Iterable[str], name: str = INPUT) -> list[Question]:
 
 @contextlib.contextmanager
 def _temporary_file(input_lines: Iterable[str]) -> Iterator[str]:
-    """Write lines to a temporary file, and yield its name."""
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
         file.write("\n".join(input_lines))
         file.flush()

@@ -152,7 +152,6 @@ def tagged(trained: Trained, sentences: Sequence[Sequence[str]]) -> list[Tagged]
 
 
 def _predictions(model: Asked, records: Any) -> Any:
-    """Return the predictions for records without labels."""
     features = model.settings.features(records, model.reader)
     return model.settings.predictions(records, features, model.answers(features)[0])
 

@@ -116,7 +116,6 @@ def _sparse(path: Path) -> dict[str, Any]:
 
 
 def _similarity(folder: Path, usual: str, *, sparse: bool) -> dict[str, str]:
-    """Return the `similarity` setting if it differs from `usual`."""
     path = folder / COMPARED
     named = files.read_table(path).get("similarity_fn_name") if path.is_file() else None
     name = named or ("dot" if sparse else "cosine")  # the defaults of sentence-transformers

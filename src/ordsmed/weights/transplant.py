@@ -92,7 +92,6 @@ def tables_of(learned: Any, network: ModelSettings, tokenizer: Tokenizer) -> lis
 
 
 def _with_size(tokenizer: Tokenizer, pieces: int) -> Tokenizer:
-    """Return a copy of the tokenizer with another vocabulary size, for building networks."""
     sized = copy.copy(tokenizer)
     sized.vocabulary = pieces
     return sized

@@ -204,7 +204,6 @@ def _checkpoint(path: Path) -> tuple[weights.Tensors, set[str]]:
 
 
 def _dump_name(name: str) -> str:
-    """Return the name that bilm-tf's dump_weights gives a variable."""
     for there, here in DUMPED.items():
         name = name.replace(there, here)
     return name.removeprefix("lm/")
@@ -252,9 +251,7 @@ def _table(path: Path) -> tuple[tables.Table, list[str]]:
     ignored = sorted(options.keys() - USUAL)
     notes = [f"{path}: {', '.join(ignored)}: unknown, ignored"] if ignored else []
     if "use_skip_connections" not in options["lstm"]:
-        notes.append(
-            f"{path}: no use_skip_connections: read as false, as in bilm-tf; `model.residual=true` changes it"
-        )
+        notes.append(f"{path}: no use_skip_connections: read as false, as in bilm-tf; `model.residual=true` changes it")
     return {"model": model, "objective": {"kind": "bilm", "head": False, "samples": 0}}, notes
 
 
@@ -347,7 +344,6 @@ def _cells(model: Any) -> list[tuple[str, str]]:
 
 
 def _swap_gates(rows: Tensor) -> Tensor:
-    """Exchange the second and third gate: i g f o <-> i f g o."""
     i, f_gate, o_gate, o = rows.chunk(4)
     return torch.cat([i, o_gate, f_gate, o])
 

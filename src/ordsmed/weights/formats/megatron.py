@@ -371,7 +371,6 @@ def _spell(_: str, name: str) -> tuple[str, TensorLayout]:
 
 
 def _spell_2019(_: str, name: str) -> tuple[str, TensorLayout]:
-    """Return the name of a tensor in Megatron's BERT of 2019."""
     return _rename(name, BLOCK_2019, BESIDE_2019, BERT_2019), "alike"
 
 
@@ -383,7 +382,6 @@ def _rename(name: str, block: dict[str, str], outside: dict[str, str], layers: s
 
 
 def _name_2019(name: str) -> str:
-    """Return the name of a tensor in 2019. A GPT-2 had `transformer.` before its layers."""
     return f"transformer.{name}" if name.startswith(("layers.", "final_layernorm.")) else name
 
 
