@@ -84,7 +84,9 @@ def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
         take_over(tmp_path / "nowhere", tmp_path / "ours")
     assert "work/pretrain" not in str(error.value)
     assert "ordsmed recipes" not in str(error.value)
-    changes = r"`phase\.rate=1`: changes no setting of the model, .*; wanted model\.key=value, objective\.key=value or"
+    changes = (
+        r"`phase\.learning_rate=1`: is not a setting of the model, .*; wanted model\.key=value, objective\.key=value or"
+    )
     with pytest.raises(RecipeError, match=changes):
         take_over(theirs, tmp_path / "ours", ["phase.learning_rate=1"])
     with pytest.raises(RecipeError, match=r"did you mean `model\.dropout`"):
@@ -107,7 +109,7 @@ def test_what_a_verb_names_is_taken_over_once(theirs, tmp_path, monkeypatch, cap
     assert open_model(theirs / "model.hdf5").kind == "elmo"  # its file may be named as well
     assert open_model(theirs).folder == folder
     assert (folder / "settings.toml").stat().st_mtime_ns == before
-    assert "taken over into" in capsys.readouterr().err  # that of the file alone
+    assert "converted to" in capsys.readouterr().err  # that of the file alone
     (theirs / "options.json").write_text("{}")
     with pytest.raises(DataError, match="no table `lstm`"):
         open_model(theirs)

@@ -84,11 +84,11 @@ def test_steps_are_those_that_open(tiny_run: Any, tmp_path: Path) -> None:
 
 
 def test_a_step_of_what_is_no_run_is_refused_by_who_asked(places: dict[str, Path]) -> None:
-    Origin.of(places["run"]).one_step(3)
+    Origin.of(places["run"]).check_one_step(3)
     with pytest.raises(RecipeError, match=r"^--step: found 3, but .*hub is a Hugging Face folder; wanted a run's"):
-        Origin.of(places["hub"]).one_step(3)
+        Origin.of(places["hub"]).check_one_step(3)
     with pytest.raises(RecipeError, match=r"^step: found 3, but .*alone has the weights of a single step"):
-        Origin.of(places["weights"]).one_step(3, "step")
+        Origin.of(places["weights"]).check_one_step(3, "step")
 
 
 @pytest.mark.parametrize(

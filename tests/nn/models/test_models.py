@@ -569,7 +569,10 @@ def test_pickled_parts_are_read(gpts):
     for told, said in (
         ({**listed, names[0]: "../other.bin"}, f"weight_map.{names[0]}: found .*wanted the name of a file next to it"),
         ({**listed, names[0]: 7}, "found 7; wanted the name of a file"),
-        ({**listed, names[0]: "gone.bin"}, "gone.bin: no such file; wanted it, as pytorch_model.bin.index.json says"),
+        (
+            {**listed, names[0]: "gone.bin"},
+            "gone.bin: no such file; wanted a file that pytorch_model.bin.index.json lists",
+        ),
         ([], "has no weight_map"),
         ({}, "has no weight_map"),
     ):

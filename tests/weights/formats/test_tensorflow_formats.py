@@ -161,7 +161,7 @@ def test_an_electra_of_hugging_face_goes_out_with_the_generator_beside_it(
     held = weights.read(path)
     held["electra.embeddings.LayerNorm.bias"] += 1
     weights.write(path, held)
-    with pytest.raises(RecipeError, match="shares words between its two networks; wanted both networks, that share em"):
+    with pytest.raises(RecipeError, match="shares words between its two networks; wanted two networks that share em"):
         export(hugging, tmp_path / "apart", to="google_electra")
     held["electra.embeddings.word_embeddings.weight"] += 1
     weights.write(path, held)
@@ -189,7 +189,7 @@ def test_a_vocabulary_may_be_padded(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda own: own.pop("bert/pooler/dense/bias"), r"holds 45 of the 46 .*; missing bert/pooler/dense/bias \[8\]"),
+        (lambda own: own.pop("bert/pooler/dense/bias"), r"has 45 of the 46 .*; missing bert/pooler/dense/bias \[8\]"),
         (lambda own: own.update(extra=torch.ones(2)), r"has 46 of the 46 .*; unexpected extra \[2\]"),
         (
             lambda own: own.update({"cls/predictions/output_bias": torch.ones(3)}),
@@ -318,7 +318,7 @@ def test_a_body_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
     folder, own = fine_tuned(tmp_path / "theirs")
     take_over(folder, tmp_path / "ours")
-    assert "a network without heads: a Hugging Face folder, for embed and" in capsys.readouterr().err
+    assert "a network without heads, converted to a Hugging Face folder for" in capsys.readouterr().err
     theirs = BertModel.from_pretrained(tmp_path / "ours").state_dict()
     assert torch.equal(theirs["pooler.dense.weight"], own["bert/pooler/dense/kernel"].T)
     assert torch.equal(
@@ -371,4 +371,4 @@ def test_what_a_format_cannot_say_is_not_written(tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "out").exists()
     take_over(tmp_path / "theirs", tmp_path / "exact", ["model.activation=gelu"])
     export(tmp_path / "exact", tmp_path / "out", to="google_bert")
-    assert "its gelu is the exact one" in capsys.readouterr().err
+    assert "it uses the exact gelu" in capsys.readouterr().err

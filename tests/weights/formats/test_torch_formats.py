@@ -156,7 +156,9 @@ def test_what_fairseqs_files_do_not_tell(tmp_path: Path, networks: dict[str, Any
     ):
         take_over(folder, tmp_path / "ours")
     take_over(folder, tmp_path / "ours", ["model.heads=2"])
-    with pytest.raises(RecipeError, match=r"how many heads it has; .*import .*theirs OUT model\.KEY=VALUE`, and name"):
+    with pytest.raises(
+        RecipeError, match=r"how many attention heads it has; .*import .*theirs OUT model\.KEY=VALUE`, and name"
+    ):
         open_model(folder)
     held["model"]["encoder.lm_head.weight"] = torch.ones(40, 8)
     torch.save(held, folder / "model.pt")
@@ -184,7 +186,7 @@ def test_megatrons_gpt2(
             take_over(folder, tmp_path / "ours")
     take_over(folder, tmp_path / "ours", heads)
     told = capsys.readouterr().err
-    assert "24 rows behind the vocabulary are padding" in told
+    assert "24 rows after the vocabulary are padding" in told
     assert ("16 bits are read as float32" in told) == bool(how.get("half"))
     assert tensors(tmp_path / "ours")["model.words.weight"].shape == (40, 8)
     theirs = {name: tensor.half().float() for name, tensor in theirs.items()}
@@ -356,7 +358,7 @@ def test_ranks_that_are_missing_are_named(tmp_path: Path, networks: dict[str, An
         (lambda held: held["model"].update(other={"weight": torch.ones(2)}), r"unexpected other\.weight \[2\]"),
         (
             lambda held: held["model"]["language_model"]["encoder"].pop("final_layernorm.bias"),
-            r"holds 27 of the 28 tensors of this network; missing final_layernorm\.bias \[8\]",
+            r"has 27 of the 28 tensors of this network; missing final_layernorm\.bias \[8\]",
         ),
         (
             lambda held: setattr(held["args"], "num_attention_heads", 5),
@@ -437,7 +439,7 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any] | None, str, str]] = {
     "squared": ("gpt2", {"squared_relu": True}, "relu2", "as squared_relu says"),
     "BERT without args": ("megatron_bert", None, "gelu_tanh", UNTOLD),
     "BERT": ("megatron_bert", {"openai_gelu": False}, "gelu", "without openai_gelu"),
-    "BERT fused": ("megatron_bert", BIASED, "gelu_tanh", "its head for masked words had the exact GELU"),
+    "BERT fused": ("megatron_bert", BIASED, "gelu_tanh", "its masked-LM head was trained with the exact GELU"),
     "BERT of 2019": ("bert", None, "gelu", "which Megatron's BERT of 2019 computes"),
 }
 
@@ -500,8 +502,8 @@ def test_megatrons_other_norms_are_refused(tmp_path: Path, networks: dict[str, A
 @pytest.mark.parametrize(
     ("kind", "change", "told"),
     [
-        ("gpt2", "model.activation=gelu", r"has gelu, .*2019 computes: gelu_tanh, .*style=2020"),
-        ("gpt2", "model.epsilon=1e-12", r"epsilon 1e-12, .*2019 computes: gelu_tanh, epsilon 1e-05, 32 inside"),
+        ("gpt2", "model.activation=gelu", r"has gelu, .*of 2019: gelu_tanh, .*style=2020"),
+        ("gpt2", "model.epsilon=1e-12", r"epsilon 1e-12, .*of 2019: gelu_tanh, epsilon 1e-05, 32 inside"),
         ("bert", "model.activation=gelu_tanh", r"has gelu_tanh, .*of 2019: gelu, .*without --to keeps it"),
     ],
 )
