@@ -105,9 +105,7 @@ def fits(family: ModelSettings, tokenizer: Tokenizer, folder: Path) -> None:
     try:
         family.fits(tokenizer)
     except RecipeError as error:
-        raise DataError(
-            f"{folder}: {error.place}", error.found, error.wanted, "put the model's own tokenizer there"
-        ) from None
+        raise DataError(f"{folder}: {error.place}", error.found, error.wanted, "add the model's tokenizer") from None
 
 
 def tokenizer(folder: Path) -> Tokenizer:
@@ -166,9 +164,7 @@ def meant(family: str, config: dict[str, Any], path: Path) -> Any:
     except ValueError as error:
         raise DataError(path, f"{error}") from None
     except (TypeError, AttributeError, OverflowError, IndexError) as error:
-        raise DataError(
-            path, f"has a setting of the wrong type ({error})", f"the settings of a {kind}", REMEDY
-        ) from None
+        raise DataError(path, f"a setting of a wrong type ({error})", f"the settings of a {kind}", REMEDY) from None
     return settings
 
 
@@ -364,9 +360,7 @@ def _fill(network: Network, folder: Path, tokenizer: Tokenizer, filled: dict[int
     apart = [name for name, tensor in tensors.items() if id(tensor) in filled and not tensor.equal(from_file[name])]
     if apart:
         problem = f"its {apart[0]} differs from that of the network that shares it"
-        raise DataError(
-            folder, problem, "two networks that were trained together", 'or `share = "none"` in [objective]'
-        )
+        raise DataError(folder, problem, "two networks trained together", 'or `share = "none"` in [objective]')
     weights.fill(tensors, from_file, folder)
     filled.update((id(tensor), name) for name, tensor in tensors.items())
 

@@ -150,9 +150,7 @@ def unread(model: Any) -> list[str]:
     if not model.residual:
         ignored.append("AllenNLP's Elmo requires residual layers")
     if sum(count for _, count in model.filters) <= model.width or model.cells <= model.width:
-        ignored.append(
-            "AllenNLP and simple_elmo require more filters and cells than the width, because they project both"
-        )
+        ignored.append("AllenNLP and simple_elmo require more filters and more cells than the width")
     if model.longest_word != 50:
         ignored.append(f"AllenNLP reads 50 characters per word, this network {model.longest_word}")
     return ignored

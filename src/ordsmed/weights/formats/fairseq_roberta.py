@@ -92,13 +92,11 @@ class FairseqRoberta(Choice):
         described = _described(stored, table, file)
         if "num_attention_heads" not in described:
             if not any(word.startswith("model.heads=") for word in overrides):
-                raise RecipeError(
-                    file, "does not say how many attention heads it has", "their number", "add model.heads=N"
-                )
+                raise RecipeError(file, "has no number of attention heads", "their number", "add model.heads=N")
             described["num_attention_heads"] = 1
         network = foreign.meant("roberta", described, file)
         objective_kind = tables.override({}, overrides).get("objective")  # if set, read the masked-LM head
-        head, learned = _learned_tables(
+        head, learned = _head_tables(
             stored, _arguments(table), network.longest(), notes, words=objective_kind is not None
         )
         idle = re.compile(rf"{HEADS}(?!{re.escape(head)}\.)|{re.escape(SCORES)}" if head else HEADS)
@@ -131,7 +129,7 @@ class FairseqRoberta(Choice):
         tensors.pop(TYPES, None)
         if heads == ["classify"]:
             tensors |= {
-                name: torch.zeros(shape) for name, shape in _unused_shapes(model.width, tokenizer.vocabulary).items()
+                name: torch.zeros(shape) for name, shape in _head_shapes(model.width, tokenizer.vocabulary).items()
             }
         tensors |= {f"{SCORES}weight": tensors[WORDS], f"{BODY}version": torch.tensor([3.0])}
         args = argparse.Namespace(
@@ -192,7 +190,7 @@ def _training_arguments(network: Any, heads: list[str], name: str) -> dict[str, 
     return {"task": "sentence_prediction", **named}
 
 
-def _unused_shapes(width: int, rows: int) -> dict[str, tuple[int, ...]]:
+def _head_shapes(width: int, rows: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the masked-LM head, which fairseq also requires with a classification head."""
     parts = {"dense.weight": (width, width), "dense.bias": (width,), "layer_norm.weight": (width,)}
     return {
@@ -253,7 +251,7 @@ def _arguments(table: dict[str, Any]) -> dict[str, Any]:
     return pickle_reader.plain(table.get("args")) or model
 
 
-def _learned_tables(
+def _head_tables(
     tensors: LazyTensors, args: dict[str, Any], longest: int, notes: list[str], *, words: bool
 ) -> tuple[str, tables.Table]:
     """Return the name of the classification head to read, and the recipe's tables of what was learned.
@@ -274,9 +272,7 @@ def _learned_tables(
     if labels:
         notes.append(f"the classes of {head} have no names: {', '.join(labels)}; name them with task.labels=[...]")
     if any(name.startswith(SCORES) for name in tensors):
-        notes.append(
-            "the masked-LM head is dropped, the classification head is read; `objective.kind=mlm` reads the former"
-        )
+        notes.append("the classification head is read, the masked-LM head is not; `objective.kind=mlm` reads it")
     return head, {"task": {"kind": kind, **table}}
 
 

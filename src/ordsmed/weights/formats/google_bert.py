@@ -69,7 +69,7 @@ class GoogleBert(Choice):
         if known not in google.ACTIVATIONS:
             raise DataError(target, f"hidden_act: found {known}", " or ".join(google.ACTIVATIONS))
         network = foreign.meant("bert", config | {"hidden_act": google.ACTIVATIONS[known]}, target)
-        learned, idle, notes = _learned_tables(stored, network.longest(), path)
+        learned, idle, notes = _head_tables(stored, network.longest(), path)
         stored = stored.renamed(lambda name: None if idle and re.match(idle, name) else name)
         table = {"model": tables.plain(network), **learned}
         networks = foreign.decoded(tables.override(table, overrides), folder / CONFIG)
@@ -123,7 +123,7 @@ def _tensors_to_write(trained: Any, heads: list[str]) -> Iterator[tuple[str, Ten
         yield f"{POOLER}dense/bias", torch.zeros(width)
 
 
-def _learned_tables(tensors: LazyTensors, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:
+def _head_tables(tensors: LazyTensors, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:
     """Return the recipe's table of what a checkpoint learned, a pattern of unused tensors, and notes for the user."""
     masks, pairs = (any(name.startswith(scope) for name in tensors) for scope in HEADS)
     idle, notes = ("", [])

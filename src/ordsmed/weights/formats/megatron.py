@@ -148,9 +148,7 @@ class MegatronFormat(Choice):
         overridden = tables.override({}, overrides).get("model", {})
         heads = overridden.get("heads", args.get("num_attention_heads"))
         if not isinstance(heads, int) or heads < 1:
-            raise RecipeError(
-                first.path, "does not say how many attention heads it has", "their number", "add model.heads=N"
-            )
+            raise RecipeError(first.path, "has no number of attention heads", "their number", "add model.heads=N")
         joined = _join_ranks(parts, heads)
         model, kind = _described(joined, args, first)
         table = {"model": model | {"heads": heads}, "objective": {"kind": kind}}
