@@ -453,7 +453,7 @@ def test_megatrons_activation_is_taken_by_its_age_and_flags(
     assert f"activation {wanted}, " in note
     assert why in note
     assert ("epsilon 1e-05, because the file has none" in note) == (not args)
-    assert ("had the exact GELU" in note) == (kind == "megatron_bert" and args == BIASED)
+    assert ("with the exact GELU" in note) == (kind == "megatron_bert" and args == BIASED)
     assert told_of_activation(folder, tmp_path, args, ["model.activation=relu"]) == ("relu", [])
 
 
