@@ -232,7 +232,7 @@ def test_sentences_inside_a_block_are_shuffled_anew_each_epoch(store: Store, mon
 def test_blocks_are_shuffled_among_each_other_anew_each_epoch(store: Store) -> None:
     course = rows_of(store).ways[0][0]
     assert len(course.sizes) > 5
-    lines = [[block for block, _, _ in course._stretch(epoch, 0, course.words)] for epoch in (0, 1, 2)]
+    lines = [[block for block, _, _ in course._ranges(epoch, 0, course.words)] for epoch in (0, 1, 2)]
     assert all(sorted(line) == list(range(len(course.sizes))) for line in lines)
     assert len({tuple(line) for line in lines}) == 3
 

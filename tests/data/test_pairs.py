@@ -375,7 +375,7 @@ def test_a_large_store_is_read_in_groups(style: str) -> None:
     rows = rows_of([source], 40, style)
     examples = rows.examples[0]
     assert examples.groups == examples.blocks // 4 > 10
-    borders = examples._border(np.arange(examples.blocks + 1))
+    borders = examples._first_sentences(np.arange(examples.blocks + 1))
     assert (borders[0], borders[-1]) == (0, examples.sentences)
     sizes = np.diff(borders)
     assert sizes.min() >= 0

@@ -80,10 +80,10 @@ def test_a_large_corpus_is_learned_from_in_part(
     place = corpus(tmp_path / "c", train=[f"{word} " * 20 for word in ("ab", "cd", "ef", "gh")])
     monkeypatch.setattr(module, "_corpus", lambda _: place)
     learning = TokenizerTraining(words.WordList(least=1), corpus=str(place))
-    assert learning._learn({"c": place}).vocabulary == 7
+    assert learning._train({"c": place}).vocabulary == 7
     assert "learning from" not in capsys.readouterr().err
     monkeypatch.setattr(module, "MOST", 120)
-    assert sorted(learning._learn({"c": place}).model["vocab"])[3:] == ["ab", "ef"]
+    assert sorted(learning._train({"c": place}).model["vocab"])[3:] == ["ab", "ef"]
     assert "learning from 120 characters of" in " ".join(capsys.readouterr().err.split())
 
 
