@@ -27,7 +27,7 @@ def beside(prefix: Path, width: int, documents: int) -> NDArray[np.int32]:
     return np.memmap(path, "<i4", "r", shape=(documents, width))
 
 
-class RecordRows(PairRows):
+class ImportedRows(PairRows):
     """Rows of two segments as the records have them, in a different order each epoch."""
 
     def __init__(
