@@ -83,7 +83,6 @@ def test_a_verb_is_called_whatever_was_imported_before(verb: str, before: str, m
 @pytest.mark.parametrize("before", ["pass", "import ordsmed.NAME.PART", "from ordsmed import NAME"])
 @pytest.mark.parametrize(("name", "part"), [("corpus", "pipeline"), ("report", "page")])
 def test_a_function_is_called_though_a_package_has_its_name(name: str, part: str, before: str) -> None:
-    """And what stands in the package is imported as before."""
     code = f"""
 import warnings; warnings.simplefilter("ignore")
 {before.replace("NAME", name).replace("PART", part)}

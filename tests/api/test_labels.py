@@ -27,8 +27,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def typed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What a command prints, where this stands on standard input."""
-
     def ask(*words: object, stdin: str = "") -> list[str]:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         cli.main([*map(str, words), *([] if "http" in str(words[1]) else ["--device", "cpu"])])

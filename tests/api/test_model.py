@@ -271,14 +271,13 @@ def test_what_a_task_is_not_asked_is_refused(tasks: dict[str, Path]) -> None:
 
 
 def test_a_network_without_heads_embeds_and_says_so_of_the_rest(tiny_run: Any, tmp_path: Path) -> None:
-    """As AutoModel saves it."""
     out = export(tiny_run.bert, tmp_path / "hub")
     held = weights.read(out / "model.safetensors")
     weights.write(out / "model.safetensors", {k: v for k, v in held.items() if not k.startswith("cls.")})
     model = opened(out)
     assert model.can == ("embed",)
     assert np.allclose(model.embed("the fox").vectors, opened(tiny_run.bert).embed("the fox").vectors, atol=1e-6)
-    with pytest.raises(DataError, match="holds a network without the heads asked for"):
+    with pytest.raises(DataError, match="has a network without the required heads"):
         model.fill("a [MASK]")
 
 
@@ -287,7 +286,7 @@ def test_a_network_without_heads_embeds_and_says_so_of_the_rest(tiny_run: Any, t
     [
         ("nowhere", {}, "nowhere: no such folder; wanted a run's folder"),
         (".", {}, "is neither a run nor a model of a known format"),
-        ("bert", {"step": 5}, "--step: found 5, which .* does not keep; wanted one of 0, 8, 12"),
+        ("bert", {"step": 5}, "--step: found 5, but .* has no checkpoint of it; wanted one of 0, 8, 12"),
         ("bert", {"precision": "fp8"}, "--precision: found fp8; wanted fp32 or bf16 or fp16 or int8$"),
         ("bert", {"device": "tpu"}, "--device: found tpu; wanted auto, cpu or cuda"),
         ("bert", {"threads": 0}, "--threads: found 0"),

@@ -1,4 +1,4 @@
-"""Trainings from Python: of several processes what is started, and how their end is told; runs are drawn."""
+"""Training from Python: the processes that are started, how errors are reported, and the pictures of runs."""
 
 from __future__ import annotations
 

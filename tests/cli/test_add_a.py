@@ -164,7 +164,7 @@ def test_the_pages_work_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         run("export", "work/pretrain/means", "out")
     err = capsys.readouterr().err
-    assert err.startswith("ordsmed: work/pretrain/means: is a my_lab.means: no class or format of others has it; ")
+    assert err.startswith("ordsmed: work/pretrain/means: is a my_lab.means: no format can hold it; ")
     assert err.count("\n") == 1
     assert not Path("out").exists()
 

@@ -1,4 +1,4 @@
-"""Batch: every tensor has the shape that is written beside it."""
+"""Batch: every tensor has the documented shape."""
 
 from __future__ import annotations
 
@@ -85,7 +85,6 @@ def test_another_device() -> None:
 
 
 def test_examples_may_be_more_than_rows() -> None:
-    """Several stand in one: what is of an example is as long as `spans`, what is of a row as long as `tokens`."""
     own = {**arrays(), "numbers": np.arange(5), "spans": np.zeros((5, 2), np.int64), "labels": np.zeros(5, np.int64)}
     assert len(batch_of(**own).numbers) == 5
     for name in ("numbers", "labels"):
@@ -108,7 +107,6 @@ def test_a_device_is_told_how_long_the_longest_example_is() -> None:
 
 
 def test_a_device_is_told_which_slots_count() -> None:
-    """Where some do not, in a batch that asks every token; it need not look for them itself."""
     own = {**arrays(), "predicted_positions": None}
     shape = own["tokens"].shape
     own |= {"targets": own["tokens"], "weights": np.zeros(shape, np.float32)}

@@ -1,4 +1,4 @@
-"""Rows that carry on: every word once an epoch, each asked for by the one before it, streams that never skip a word."""
+"""Rows of streams: every word once per epoch, each predicted from the one before it, and no word is skipped."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ def rows_of(
 
 
 def spelled(rows: CarriedRows, numbers: np.ndarray) -> tuple[list[list[bytes]], np.ndarray, np.ndarray]:
-    """The words of rows by their letters, what is asked for, and which of that counts."""
     made = rows.batch(numbers)
     assert made.characters is not None
     assert made.words is not None
@@ -144,7 +143,6 @@ def test_places_and_streams_are_told(store: Store) -> None:
 
 
 def test_streams_are_shared_by_weight(store: Store, tmp_path: Path) -> None:
-    """Each source has its streams, one at least; their strangers are told apart and spelled right."""
     other = Encoded(make_words(tmp_path / "other", seed=9)).train
     rows = rows_of(store, other, weights=(0.7, 0.3), batch=10)
     assert np.bincount(rows.source_of).tolist() == [7, 3]
@@ -216,7 +214,7 @@ def test_what_cannot_be_is_refused(store: Store) -> None:
     with pytest.raises(RecipeError, match="weights above 0"):
         rows_of(store, weights=(0.0,))
     store.lexicon = None  # a cached property
-    with pytest.raises(DataError, match="holds pieces of words"):
+    with pytest.raises(DataError, match="has subword tokens"):
         rows_of(store).batch(np.arange(2))
 
 
@@ -234,7 +232,7 @@ def test_sentences_inside_a_block_are_shuffled_anew_each_epoch(store: Store, mon
 def test_blocks_are_shuffled_among_each_other_anew_each_epoch(store: Store) -> None:
     course = rows_of(store).ways[0][0]
     assert len(course.sizes) > 5
-    lines = [[block for block, _, _ in course._stretch(epoch, 0, course.words)] for epoch in (0, 1, 2)]
+    lines = [[block for block, _, _ in course._ranges(epoch, 0, course.words)] for epoch in (0, 1, 2)]
     assert all(sorted(line) == list(range(len(course.sizes))) for line in lines)
     assert len({tuple(line) for line in lines}) == 3
 
@@ -246,7 +244,6 @@ def test_other_seeds_read_in_another_order(store: Store) -> None:
 
 
 def test_the_order_stays_from_version_to_version(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that goes on under a newer version must not read other sentences."""
     monkeypatch.setattr(stream_rows, "BLOCK", 8_192)
     rows = rows_of(store)
     ends = [rows.batch(np.asarray([n])).targets[0, :4].tolist() for n in (0, 5, len(rows) + 1)]

@@ -155,14 +155,14 @@ def test_sentences_and_documents_without_ids_are_left_out(place: Path) -> None:
 
 def test_a_corpus_that_gives_nothing_is_refused(place: Path) -> None:
     corpus(place / "empty", {"train": [["  "]]})
-    with pytest.raises(DataError, match="gives no token to train on"):
+    with pytest.raises(DataError, match="has no tokens to train on"):
         obtained(corpus="empty", tokenizer="pieces.toml")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_damaged_line_is_named(place: Path, processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "EVERY", 600.0)  # what a slow machine kept on the way would stand
+    monkeypatch.setattr(encode, "EVERY", 600.0)  # a slow machine would have written checkpoints
     part = place / "novels/train/00001.jsonl"
     part.write_bytes(part.read_bytes()[:-20])
     lines = len(part.read_bytes().splitlines())
@@ -191,7 +191,6 @@ def test_blocks_do_not_show(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("kind", ["wordpiece", "words"])
 def test_the_same_bytes_on_an_engine(place: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Its workers read and encode the lines; this process writes what comes back."""
     distributed = pytest.importorskip("distributed")
     (place / "some.toml").write_text(f'corpus = "novels"\n[tokenizer]\nkind = "{kind}"\nsize = 90\n')
     monkeypatch.setattr(encode, "BLOCK", 700)
@@ -277,7 +276,6 @@ def test_novels_take_few_bytes_a_token(shared_data: Path, place: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "words"])
 def test_an_encoding_that_is_killed_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Wherever it is stopped, also between splits: no block is encoded twice, and the bytes are the same."""
     size = {"wordpiece": 90, "words": 12}[kind]
     (place / "some.toml").write_text(f'corpus = "novels"\n[tokenizer]\nkind = "{kind}"\nsize = {size}\n')
     monkeypatch.setattr(encode, "BLOCK", 700)
@@ -389,9 +387,9 @@ def test_figures_and_what_is_said(place: Path, capsys: pytest.CaptureFixture[str
         "unknown": round(unknown / store.token_count, 6),
     }
     said = " ".join(capsys.readouterr().err.split())
-    each = f"{size / store.token_count:.2f} bytes of text a token, {unknown / store.token_count:.3%} unknown"
+    each = f"{size / store.token_count:.2f} bytes of text per token, {unknown / store.token_count:.3%} unknown"
     assert f"train: 3 documents, 4 sequences, {store.token_count} tokens, {each}" in said
-    assert "validation: 1 document, 1 sequence, 1 token, 3.00 bytes of text a token, 100.000% unknown" in said
+    assert "validation: 1 document, 1 sequence, 1 token, 3.00 bytes of text per token, 100.000% unknown" in said
 
 
 def test_what_is_shown_on_the_way(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,9 +439,9 @@ def test_it_is_kept_every_few_seconds(place: Path, monkeypatch: pytest.MonkeyPat
             assert note == {"at": {"file": "a", "byte": 7}, "text": 9, "words": 0}
             kept.append(now)
 
-    one = encode.KeptEncoding(place, "key", None)
+    one = encode.EncodingState(place, "key", None)
     for now in (101.0, 105.0, 105.5, 110.0, 110.5, 110.6, 120.0):  # noqa: B007
-        one.now_and_then(Store(), encode.LinePosition("a", 7), 9)  # type: ignore[arg-type]
+        one.save_periodically(Store(), encode.LinePosition("a", 7), 9)  # type: ignore[arg-type]
     assert kept == [105.5, 110.6, 120.0]
 
 
@@ -469,7 +467,9 @@ def test_other_processes_are_no_other_result_and_lost_words_are_told(
     strangers = place / "x/lexicon.kept"
     whole = strangers.read_bytes()
     strangers.write_bytes(whole[:-9])
-    with pytest.raises(DataError, match=r"lexicon\.kept: lacks words; wanted those of the store; encode with --anew"):
+    with pytest.raises(
+        DataError, match=r"lexicon\.kept: words are missing; wanted those of the store; encode with --anew"
+    ):
         obtained(corpus="novels", tokenizer="some.toml", out="x", processes=1)
     strangers.write_bytes(whole)
     made = obtained(corpus="novels", tokenizer="some.toml", out="x", processes=1)
@@ -486,7 +486,7 @@ def test_a_recipe_of_anybodys_texts_learns_from_the_corpus_of_the_store(
     for name in ("eng", "rus"):
         stored = obtained(corpus=f"work/corpus/{name}", tokenizer="folder-wordpiece", out=f"work/encode/{name}")
         made = Path(f"work/tokenizer/folder-wordpiece-{name}")
-        assert f"pieces, learned from work/corpus/{name}" in " ".join(capsys.readouterr().err.split())
+        assert f"pieces, trained on work/corpus/{name}" in " ".join(capsys.readouterr().err.split())
         assert stored.facts["train"]["unknown"] == 0
         assert stored.tokenizer.fingerprint == Tokenizer.load(made).fingerprint
     again = obtained(corpus=str(place / "work/corpus/rus"), tokenizer="folder-wordpiece", out="work/encode/rus-again")

@@ -1,4 +1,4 @@
-"""Features in rows: every example stands there once, apart from the others, in rows that are nearly full."""
+"""Features in rows: every example occurs once, separated from the others, and rows are nearly full."""
 
 from __future__ import annotations
 
@@ -92,7 +92,6 @@ def test_rows_are_as_long_as_is_cheap(sizes: list[int], shape: tuple[int, int]) 
 
 
 def test_rows_of_real_lengths_are_nearly_full() -> None:
-    """Of lengths like those of SQuAD's windows, and of SST-2's sentences."""
     chance = np.random.default_rng(0)
     for middle, spread, longest, least in ((159, 0.39, 384, 0.93), (10, 0.7, 66, 0.95)):
         sizes = np.clip(chance.lognormal(np.log(middle), spread, 3_200), 3, longest).astype(np.int64)
@@ -174,7 +173,6 @@ def test_batches_of_like_lengths_by_hand() -> None:
 
 
 def test_whole_words_are_numbered_anew_in_each_batch() -> None:
-    """Words 0 and 1 are signs without letters; of the others only those that stand in the batch come along."""
     letters = np.frombuffer(b"newtsranhill", np.uint8)
     words = np.array([0, 0, 0, 5, 8, 12])
     features = Features(np.array([0, 3, 6]), np.array([0, 4, 1, 0, 2, 1], np.int32), characters=letters, words=words)
@@ -210,5 +208,5 @@ def test_features_that_lack_a_column_are_refused(tmp_path: Path) -> None:
     for name in ("starts", "ids"):
         of_sizes([2]).save(tmp_path / name)
         (tmp_path / name / f"{name}.npy").unlink()
-        with pytest.raises(DataError, match=r"lacks starts\.npy or ids\.npy; wanted features; delete the folder"):
+        with pytest.raises(DataError, match=r"starts\.npy or ids\.npy is missing; wanted features; delete the folder"):
             Features.open(tmp_path / name)

@@ -103,7 +103,7 @@ def test_an_index_that_cannot_be_is_refused(tmp_path: Path, at: int, number: int
     numbers[at] = number
     (tmp_path / "lexicon.idx").write_bytes(b"ORDLEXI1" + struct.pack("<10q", *numbers))
     with pytest.raises(
-        DataError, match=r"lexicon\.bin: \d+ bytes; wanted -?\d+ bytes, as lexicon\.idx says of its 7 words"
+        DataError, match=r"lexicon\.bin: \d+ bytes; wanted -?\d+ bytes, according to lexicon\.idx, of 7 words"
     ):
         Lexicon.open(tmp_path)
 
@@ -115,7 +115,9 @@ def test_what_is_no_index_is_told_as_that(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for wrong in (b"ORDLEXI2" + whole[8:], whole[:-3], whole[:23], whole[:24], whole[:31], b""):
         path.write_bytes(wrong)
-        with pytest.raises(DataError, match=r"lexicon\.idx: is no whole index; wanted b'ORDLEXI1' and 64-bit numbers"):
+        with pytest.raises(
+            DataError, match=r"lexicon\.idx: is not a complete index; wanted b'ORDLEXI1' and 64-bit numbers"
+        ):
             Lexicon.open(tmp_path)
 
 
@@ -257,7 +259,7 @@ def test_processes_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.long
 @pytest.mark.parametrize("how", [{}, {"split": "spaces"}, {"lowercase": True}])
 def test_through_the_lexicon_words_are_what_they_were(how: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ordsmed.data.words.FULL", 30)  # the table begins anew now and then
+    monkeypatch.setattr("ordsmed.data.words.FULL", 30)  # the table is cleared now and then
     known = WordList(least=1, **how).train(["the newts ran. a é don't İ Ωσς <S>"])  # type: ignore[arg-type]
     table, writer = WholeWords(known), LexiconWriter(Path("."), [known.piece(n) for n in range(known.vocabulary)], 2)
     white = (" ", "\n", "\t", "\x1c", "\x85", "\u00a0", "\u2028", "\u200b", "\u3000")

@@ -1,4 +1,4 @@
-"""The loader: a step's rows are the same however they are cut, and from wherever the run goes on."""
+"""The loader: the rows of a step do not depend on the micro-batches or on the step where a run resumes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,6 @@ def test_ranks_and_micro_batches_cut_a_step_exactly(micro: int, accumulation: in
 
 @pytest.mark.parametrize(("sizes", "rows"), [(None, [12] * 5), (BatchSizes.of(36, 12, 12, 2), [12, 24, 36, 36, 36])])
 def test_a_step_holds_the_same_rows_in_every_layout(sizes: BatchSizes | None, rows: list[int]) -> None:
-    """Of a batch that grows too, and from whichever step the run goes on."""
     ends = np.cumsum([0, *rows])
     for micro, world in ((12, 1), (1, 1), (4, 1), (3, 2), (2, 3), (1, 12)):
         for first in (0, 1, 2, 4):
@@ -92,8 +91,6 @@ def test_only_what_is_asked_for_is_made() -> None:
     made: list[int] = []
 
     class Watched(Counted):
-        """Notes what is asked of it."""
-
         def batch(self, numbers: Ints) -> Batch:
             made.extend(numbers.tolist())
             return super().batch(numbers)
@@ -164,7 +161,6 @@ def told_by_another(number: int, processes: list[multiprocessing.Process]) -> No
 
 
 def test_a_worker_that_hangs_ends_by_its_parent() -> None:
-    """Else who makes rows for ever would keep the first process from ending."""
 
     class Hanging(Counted):
         """Never makes row 4."""
@@ -201,7 +197,6 @@ def test_a_signal_while_workers_begin_ends_none(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_this_process_hears_what_came_meanwhile() -> None:
-    """Nothing stays held back when workers were begun."""
     heard: list[int] = []
     before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
     try:

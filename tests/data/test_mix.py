@@ -35,7 +35,6 @@ def test_what_is_no_mix() -> None:
 
 
 def test_very_small_weights_have_their_rows() -> None:
-    """Where 10,000 rows have none of a source, a million have; shares stay what they were asked to be."""
     weights = [1.0, 2e-5, 1e-9, 0.5]
     blend = Blend([FINE, 50, 3, FINE], weights, 0)
     source, rows = blend.place(np.arange(2 * FINE, dtype=np.int64))

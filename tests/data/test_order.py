@@ -79,7 +79,6 @@ def test_one_more_than_a_power_of_two_stays_nowhere(size: int) -> None:
 
 
 def test_golden_sizes() -> None:
-    """Of powers of two, of one more, and over epochs; the order of a run may never change."""
     assert permute(np.arange(8), 8, 1).tolist() == [0, 7, 5, 3, 4, 2, 1, 6]
     assert permute(np.arange(9), 9, 1).tolist() == [2, 4, 8, 5, 3, 7, 1, 6, 0]
     assert draw(np.asarray([0, 8, 16, 24]), 8, "x", 3).tolist() == [1, 4, 7, 2]

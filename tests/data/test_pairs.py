@@ -259,7 +259,6 @@ def test_one_length_a_document() -> None:
 
 
 def test_sentences_after_a_come_again() -> None:
-    """With another document's B the next chunk begins where A ended, else where B ended."""
     source = drawn_source(50, 60)
     _, found, _ = walked(source, 48, "next", 0.1)
     again = np.where(found.mark == 1, found.stop[:, 0], found.stop[:, 1])
@@ -376,7 +375,7 @@ def test_a_large_store_is_read_in_groups(style: str) -> None:
     rows = rows_of([source], 40, style)
     examples = rows.examples[0]
     assert examples.groups == examples.blocks // 4 > 10
-    borders = examples._border(np.arange(examples.blocks + 1))
+    borders = examples._first_sentences(np.arange(examples.blocks + 1))
     assert (borders[0], borders[-1]) == (0, examples.sentences)
     sizes = np.diff(borders)
     assert sizes.min() >= 0
@@ -463,7 +462,7 @@ def test_a_forked_process_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be() -> None:
     with pytest.raises(RecipeError, match=r"phase\.length: found 4, of which 3 are special tokens; wanted 5 or more"):
         rows_of([Source.of([[3, 3]])], 4)
-    with pytest.raises(DataError, match="source 2: has no document of two sentences"):
+    with pytest.raises(DataError, match="source 2: has no document with two sentences"):
         rows_of([Source.of([[3, 3]]), Source.of([[3], [9]])], 20, "order")
     with pytest.raises(DataError, match="source 1: has no text"):
         rows_of([Source.of([[0]])], 20)
@@ -482,7 +481,6 @@ def test_equal_sources_are_drawn_apart() -> None:
 
 @pytest.mark.parametrize("style", ["next", "order", "electra"])
 def test_what_is_drawn_stays_from_version_to_version(style: Any) -> None:
-    """A run that goes on under a newer version must not see other pairs."""
     rows = rows_of([drawn_source(30, 9)], style=style)
     found = [[a[0], a[-1], b[0], b[-1], label] for a, b, label in segments(rows, np.asarray([0, 7, len(rows) + 3]))]
     assert (

@@ -24,7 +24,6 @@ def tokenizer(folder: Path, *words: str) -> Tokenizer:
 
 
 def test_pieces_and_the_characters_they_cover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of several texts, however many are cut at once; an empty one has none; names of signs are mere text."""
     own = tokenizer(tmp_path, *WORDS)
     for at_once in (1, 2, 1000):
         monkeypatch.setattr(module, "AT_ONCE", at_once)
@@ -52,12 +51,11 @@ def test_a_tokenizer_that_makes_nothing_is_refused() -> None:
     """Signs and no text."""
     made = SimpleNamespace(ids=[2, 3], sequence_ids=[None, None])
     own: Any = SimpleNamespace(whole_words=False, pipeline=SimpleNamespace(encode=lambda *texts: made))
-    with pytest.raises(RecipeError, match="tokenizer: makes nothing of the letter a"):
+    with pytest.raises(RecipeError, match="tokenizer: encodes the letter a as no token"):
         TextFrame.of(own, types=False)
 
 
 def test_whole_words_are_listed_once_by_their_letters(tmp_path: Path) -> None:
-    """Behind the two signs, which have no letters; words the vocabulary lacks are as good as others."""
     reader = TextReader(tokenizer(tmp_path, "<S>", "</S>", "<UNK>", "newts", "swim"), types=True)
     found = reader.pieces(["newts swim ø", "swim newts"])
     assert found.ids.tolist() == [2, 3, 4, 3, 2]

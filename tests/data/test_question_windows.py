@@ -80,7 +80,6 @@ def theirs(question: int, context: int, length: int, stride: int) -> list[tuple[
 
 @pytest.mark.parametrize(("length", "stride"), [(20, 1), (20, 5), (20, 11), (13, 3), (40, 20)])
 def test_windows_that_overlap_are_those_of_their_tokenizers(length: int, stride: int) -> None:
-    """A question's length tells how far its windows are apart."""
     for question in (1, 4):
         for context in (1, 8, 12, 13, 16, 17, 31, 60):
             own = made(question, context, length=length, stride=stride, overlap=True)
@@ -89,7 +88,6 @@ def test_windows_that_overlap_are_those_of_their_tokenizers(length: int, stride:
 
 
 def test_windows_that_are_too_short_for_their_overlap_share_half() -> None:
-    """Which theirs ends at; where the context fits one window, nothing is shared."""
     limits = Limits(length=12, stride=4, longest_question=12, overlap=True)
     own = windows(np.array([4, 5, 5, 6]), np.array([7, 7, 4, 7]), limits, 3)
     assert [spans(own)[at] for at in np.flatnonzero(own.question == 0)] == [(0, 4), (1, 5), (2, 6)]

@@ -1,4 +1,4 @@
-"""TFRecords of examples as data: a store of their text, their rows and masks as they stand, and written again."""
+"""TFRecords of examples as data: a store of their text, their rows and masks, and TFRecords written from them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ def encoded(pattern: str, store: Path, out: Path, **more: Any) -> Encoded:
 
 
 def test_written_rows_are_those_of_a_training(store: Path, written: Path) -> None:
-    """Of one epoch, file by file, and back as they stand: places, targets, weights, labels, types."""
     own = table(written / "bert", "bert")
     source = Encoded(store)
     rows = mlm_nsp.MlmNsp(mask_prob=0.2).rows([source.train], [1.0], source.tokenizer, PHASE, "records", 5)
@@ -125,7 +124,6 @@ def test_electras_examples_come_back_as_they_stand(store: Path, written: Path, t
 
 
 def test_their_text_is_a_store_like_any_other(store: Path, written: Path, tmp_path: Path) -> None:
-    """Other rows may be made of it; what was masked stands there again."""
     data = encoded(f"{written}/bert/*.tfrecord*", store, tmp_path / "out")
     assert not np.isin(data.train.tokens, [data.tokenizer.mask, data.tokenizer.start, data.tokenizer.stop]).any()
     rows = mlm.Mlm().rows(
@@ -135,7 +133,7 @@ def test_their_text_is_a_store_like_any_other(store: Path, written: Path, tmp_pa
     data.check()
     place = data.folder / "train.given.bin"
     place.write_bytes(place.read_bytes()[:-4])
-    with pytest.raises(DataError, match=r"train\.given\.bin: cut off, or no such file"):
+    with pytest.raises(DataError, match=r"train\.given\.bin: truncated or missing"):
         _ = Encoded(data.folder).train
 
 
@@ -159,13 +157,10 @@ def test_the_real_sample_is_read_whole(shared_data: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (
-            {"input_ids": 0},
-            r"record 1, .*: its ids 0 0 0 0 \.\.\. are not framed as this tokenizer frames text; wanted",
-        ),
+        ({"input_ids": 0}, r"record 1, .*: its ids 0 0 0 0 \.\.\. do not have this tokenizer's special tokens; wanted"),
         ({"input_ids": 900}, r"input_ids: found 900; wanted 0 to 125"),
         ({"masked_lm_positions": 24}, r"masked_lm_positions: found 24; wanted 0 to 23"),
-        ({"masked_lm_ids": None}, r"holds input_ids, .*; lacks masked_lm_ids; wanted BERT's \(create"),
+        ({"masked_lm_ids": None}, r"has input_ids, .*, but not masked_lm_ids; wanted BERT's \(create"),
     ],
 )
 def test_what_cannot_be_is_named(store: Path, written: Path, tmp_path: Path, change: dict[str, Any], told: str) -> None:
@@ -196,7 +191,7 @@ def test_rows_that_are_not_there_are_refused(store: Path, written: Path, tmp_pat
         write_records(str(store), tmp_path / "clm", "clm", length=24)
     for settings, told in (
         ({}, "corpus: missing; wanted a corpus, or `records`"),
-        ({"corpus": "a", "records": "b"}, "corpus: found a beside records"),
+        ({"corpus": "a", "records": "b"}, "corpus: found a together with records"),
     ):
         with pytest.raises(ValueError, match=told):
             Encoding(tokenizer="t", **settings)
@@ -218,7 +213,7 @@ def test_ids_of_two_bytes_are_a_store(
     cut = encoded(f"{tmp_path}/train.bin", store, tmp_path / "cut").train
     assert list(cut.tokens) == [10, 11, 12, 20, 21, 30]
     (tmp_path / "train.bin").write_bytes(header + b"abc")
-    with pytest.raises(DataError, match=r"train\.bin: [\d,]+ bytes; wanted numbers of two bytes each"):
+    with pytest.raises(DataError, match=r"train\.bin: [\d,]+ bytes; wanted 16-bit numbers"):
         encoded(f"{tmp_path}/train.bin", store, tmp_path / "odd")
     (tmp_path / "train.bin").write_bytes(header + np.array([9, 900], "<u2").tobytes())
     with pytest.raises(DataError, match=r"train\.bin: holds the id 900; wanted ids below 126; name the tokenizer"):

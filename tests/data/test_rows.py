@@ -1,4 +1,4 @@
-"""Rows: every token once an epoch, by number alone, whatever stands beside it in a batch."""
+"""Rows: every token once per epoch, computed from the row's number alone, whatever the batch."""
 
 from __future__ import annotations
 
@@ -89,7 +89,6 @@ def test_every_token_once_an_epoch(source: Source, length: int, pack: bool, sent
 
 @given(sources, st.integers(2, 24), st.booleans(), st.integers(0, 2))
 def test_a_stream_asks_for_every_token_once(source: Source, length: int, pack: bool, epoch: int) -> None:
-    """Of every document its tokens and its end, each from what stands before it."""
     rows = StreamRows([source], [1.0], length, END, 7, 0, pack=pack)
     found = rows.assembled(np.arange(len(rows)) + epoch * len(rows))
     assert found.tokens.shape == (len(rows), length + 1)
@@ -212,7 +211,6 @@ def test_equal_sources_are_gone_through_in_orders_of_their_own() -> None:
 
 
 def test_a_blend_goes_on_over_its_pattern() -> None:
-    """Behind 10,000 rows each source goes on where it was."""
     blend = Blend([37, 211], [0.25, 0.75], 3, 0)
     numbers = np.arange(2 * PATTERN + 100)
     source, count = blend.counted(numbers)
@@ -223,7 +221,6 @@ def test_a_blend_goes_on_over_its_pattern() -> None:
 
 
 def test_the_order_of_rows_stays_from_version_to_version() -> None:
-    """A run that goes on under a newer version must not see another order."""
     source, rows = Blend([37, 211], [0.25, 0.75], 3, 0).place(np.arange(8) + 9_996)
     assert (source.tolist(), rows.tolist()) == ([1, 1, 1, 0, 1, 1, 1, 0], [187, 74, 102, 35, 132, 134, 20, 0])
     assert Blend([9], [1.0], "epoch", 5).place(np.arange(9))[1].tolist() == [8, 1, 7, 3, 6, 5, 0, 4, 2]

@@ -85,7 +85,6 @@ def test_against_a_plain_loop(source: Source, length: int, cross: bool) -> None:
 
 @given(sources, lengths)
 def test_one_sentence_a_row(source: Source, length: int) -> None:
-    """As fairseq's break mode `eos`; one that is longer than a row is cut."""
     rows = LineRows([source], [1.0], Frame(length, START, STOP, PAD), 7, 0, cross=False, alone=True)
     room = length - 2
     sentences = [sentence for document in source.sentences() for sentence in document]

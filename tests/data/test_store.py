@@ -213,7 +213,7 @@ def test_bytes_behind_the_last_token_are_refused(tmp_path: Path, more: int) -> N
         store.add([[1, 2], [3]])
     with (tmp_path / "a.bin").open("ab") as file:
         file.write(bytes(more))
-    with pytest.raises(DataError, match=rf"a\.bin: {6 + more} bytes; wanted 6 bytes as a\.idx says"):
+    with pytest.raises(DataError, match=rf"a\.bin: {6 + more} bytes; wanted 6 bytes, according to a\.idx"):
         Store.open(tmp_path / "a")
 
 
@@ -286,7 +286,7 @@ def test_sequences_that_do_not_follow_each_other_are_refused(tmp_path: Path, mon
     (tmp_path / "a.idx").write_bytes(bytes(raw))
     for size in (1, 4, 1000):
         monkeypatch.setattr(module, "BLOCK", size)
-        with pytest.raises(DataError, match=r"a\.idx: sequences do not follow each other; encode again"):
+        with pytest.raises(DataError, match=r"a\.idx: its sequences are not contiguous; encode again"):
             _ = Store.open(tmp_path / "a").starts
 
 

@@ -39,7 +39,7 @@ def test_what_is_measured(tmp_path: Path, own: Tokenizer, capsys: pytest.Capture
     place = corpus(tmp_path / "c", train=["the x"], validation=["the newts", "å x the\nnewt"])
     assert measure(own, place) == {"fertility": round(7 / 6, 4), "bytes_a_piece": 3.1429, "unknown": round(1 / 7, 6)}
     said = " ".join(capsys.readouterr().err.split())
-    assert said == "1.17 pieces a word, 3.14 bytes a piece, 14.286% unknown (on the corpus's validation documents)"
+    assert said == "1.17 tokens per word, 3.14 bytes per token, 14.286% unknown (on the corpus's validation documents)"
     assert measure(own, corpus(tmp_path / "d", train=["the x"])) == {
         "fertility": 1.0,
         "bytes_a_piece": 2.5,
@@ -80,10 +80,10 @@ def test_a_large_corpus_is_learned_from_in_part(
     place = corpus(tmp_path / "c", train=[f"{word} " * 20 for word in ("ab", "cd", "ef", "gh")])
     monkeypatch.setattr(module, "_corpus", lambda _: place)
     learning = TokenizerTraining(words.WordList(least=1), corpus=str(place))
-    assert learning._learn({"c": place}).vocabulary == 7
+    assert learning._train({"c": place}).vocabulary == 7
     assert "learning from" not in capsys.readouterr().err
     monkeypatch.setattr(module, "MOST", 120)
-    assert sorted(learning._learn({"c": place}).model["vocab"])[3:] == ["ab", "ef"]
+    assert sorted(learning._train({"c": place}).model["vocab"])[3:] == ["ab", "ef"]
     assert "learning from 120 characters of" in " ".join(capsys.readouterr().err.split())
 
 
@@ -104,7 +104,7 @@ def test_what_is_told_and_found_again(tmp_path: Path, capsys: pytest.CaptureFixt
     made = Tokenizer.load(folder)
     assert (found["kind"], found["vocabulary"], found["tokenizer"]) == ("wordpiece", made.vocabulary, made.fingerprint)
     assert f"tokenizer: wordpiece, {made.vocabulary} pieces" in said
-    assert "the corpus gives no more; 900 were asked for" in said
+    assert "the corpus has no more; 900 were requested" in said
     full = recipe(tmp_path, "u", corpus=str(place), tokenizer={"kind": "wordpiece", "size": 30})
     run.obtain(TokenizerTraining, full)
     assert "gives no more" not in capsys.readouterr().err
@@ -193,7 +193,6 @@ def test_published_vocabularies_lead_to_files(tmp_path: Path, monkeypatch: pytes
 def test_a_vocabulary_is_extended_for_a_corpus(
     tmp_path: Path, own: Tokenizer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the built-in recipe as well; of what has a tokenizer inside, that is meant; another base makes another."""
     own.save(tmp_path / "theirs" / "tokenizer")
     place = corpus(tmp_path / "c", train=["thenewts thenewts å"] * 3)
     words = [f'corpus="{place}"', f'tokenizer.base="{tmp_path}/theirs"', "tokenizer.least=6"]
@@ -213,7 +212,7 @@ def test_a_vocabulary_is_extended_for_a_corpus(
     assert larger.listed().split() == [*VOCABULARY, "##e", "##n", "##t", "##w", "thenewts"]
     told = capsys.readouterr().err
     assert "5 pieces added, 4 of them letters" in told
-    assert "the corpus gives no more; 16 were asked for" in told
+    assert "the corpus has no more; 16 were requested" in told
     assert asked.stamp() == ["c0", [], own.fingerprint]
     with pytest.raises(RecipeError, match=r"tokenizer\.pieces: found 0; wanted at least 1"):
         run.load(TokenizerTraining, "extend", ["tokenizer.pieces=0"])
@@ -223,7 +222,6 @@ def test_a_vocabulary_is_extended_for_a_corpus(
 
 
 def test_a_mixture_is_learned_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By sizes, or by weights; of a small corpus the whole more than once."""
     long = corpus(tmp_path / "long", train=[f"{n:02d}" + "x" * 88 for n in range(80)])
     short = corpus(tmp_path / "short", train=[f"{n:02d}" + "y" * 88 for n in range(5)])
     texts: list[str] = []
@@ -243,11 +241,11 @@ def test_a_mixture_is_learned_from(tmp_path: Path, capsys: pytest.CaptureFixture
     x, y = learned(mix=Mix(temperature=0.5))
     assert y / (x + y) == pytest.approx(1 / (1 + 4), abs=0.03), "four to one, as the roots of sixteen to one"
     assert y > 5, "its texts come again"
-    assert f"{short}: 0.2 of what is learned from, 3.4 times its text" in capsys.readouterr().err
+    assert f"{short}: 0.2 of the training text, 3.4 times its text" in capsys.readouterr().err
     weighted = TokenizerTraining(tokenizer=Learner(size=270), corpus={str(long): 1.0, str(short): 1.0}, sample=1_000)
     weighted.perform(Run(tmp_path / "t"))
     assert 0.7 < sum("x" in text for text in texts) / sum("y" in text for text in texts) < 1.4
-    with pytest.raises(ValueError, match="mix: found beside one corpus; wanted several, as a list"):
+    with pytest.raises(ValueError, match="mix: found with a single corpus; wanted a list of corpora"):
         TokenizerTraining(tokenizer=Learner(), corpus="a", mix=Mix(unimax=2))
-    with pytest.raises(ValueError, match="mix: found beside weights of data"):
+    with pytest.raises(ValueError, match="mix: found together with weights of data"):
         TokenizerTraining(tokenizer=Learner(), corpus={"a": 1.0, "b": 2.0}, mix=Mix(unimax=2))

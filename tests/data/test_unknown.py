@@ -1,4 +1,4 @@
-"""Unknown tokens: what is counted, what is told and refused, and what is not meant: bytes, whole words."""
+"""Unknown tokens: how they are counted, reported and refused, and tokenizers without them."""
 
 from __future__ import annotations
 
@@ -69,5 +69,7 @@ def test_a_share_is_one() -> None:
     for right in (0, 0.5, 1):
         check_share("max_unknown", right)
     for wrong in (-0.1, 10, float("nan")):
-        with pytest.raises(ValueError, match=f"max_unknown: found {wrong:g}; wanted a share of all tokens, 0 to 1"):
+        with pytest.raises(
+            ValueError, match=f"max_unknown: found {wrong:g}; wanted a share of all tokens, from 0 to 1"
+        ):
             check_share("max_unknown", wrong)

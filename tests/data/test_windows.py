@@ -16,8 +16,6 @@ from ordsmed.data.windows import Fitted, Packed, SentenceLines, Single, Windows,
 
 @dataclass(frozen=True)
 class Text:
-    """Documents as lists of sentence lengths, as the store tells of them."""
-
     documents: list[list[int]]
 
     @functools.cached_property

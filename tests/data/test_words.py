@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ordsmed.data import words as module
-from ordsmed.data.words import WholeWords, Words, cut_of
+from ordsmed.data.words import WholeWords, Words, splitter_of
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.tokenizers import bytebpe, wordpiece
 from ordsmed.text.tokenizers import words as whole_words
@@ -46,7 +46,6 @@ def pipelines() -> dict[str, Tokenizer]:
 @pytest.mark.parametrize("kind", ["pieces", "bytes", "words"])
 @pytest.mark.parametrize("limits", [pytest.param({}, marks=pytest.mark.long), {"FULL": 2}, {"LONG": 12}])
 def test_ids_are_those_of_the_pipeline(kind: str, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the table is begun anew again and again, and where there are many words and few."""
     for name, value in limits.items():
         monkeypatch.setattr(module, name, value)
     tokenizer = pipelines()[kind]
@@ -93,7 +92,7 @@ def test_words_beyond_the_vocabulary_are_listed_as_they_come(monkeypatch: pytest
 
 
 def test_texts_are_cut_before_their_words() -> None:
-    before = cut_of(bytebpe.ByteBpe(size=258).train(["ab"]))
+    before = splitter_of(bytebpe.ByteBpe(size=258).train(["ab"]))
     assert before is not None
     assert before("The newts ran") == ["The", " newts", " ran"]
     assert before("\nThe newts") == ["\nThe", " newts"]
@@ -101,7 +100,7 @@ def test_texts_are_cut_before_their_words() -> None:
     assert before("a\n b \n") == ["a", "\n", " b", " \n"]
     assert before("a\tb c") == ["a\tb c"], "a tab joins what stands on both its sides"
     assert before(" \u00a0 b c") == [" \u00a0 b c"]
-    at = cut_of(wordpiece.WordPiece(size=60).train(["ab"]))
+    at = splitter_of(wordpiece.WordPiece(size=60).train(["ab"]))
     assert at is not None
     assert at("a  b\nc\td") == ["a", "", "b", "c\td"]
 
@@ -125,11 +124,11 @@ def test_only_pipelines_that_see_words_apart_are_cut(kind: str, change: dict[str
     from tokenizers import Tokenizer as Pipeline
 
     tokenizer = pipelines()[kind]
-    assert cut_of(tokenizer) is not None
+    assert splitter_of(tokenizer) is not None
     about = json.loads(tokenizer.pipeline.to_str())
     for part, new in change.items():
         if part == "added_tokens":
             about[part][0] |= new
         else:
             about[part] = new if new is None or "type" in new else about[part] | new
-    assert cut_of(Tokenizer(Pipeline.from_str(json.dumps(about)))) is None
+    assert splitter_of(Tokenizer(Pipeline.from_str(json.dumps(about)))) is None

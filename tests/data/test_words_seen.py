@@ -48,7 +48,6 @@ KINDS = ["packed", "single", "fitted", "lines", "lines alone", "stream", "stream
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_row_has_the_words_it_is_taught(kind: str) -> None:
-    """Where each token is a word they are the tokens of the text that a row holds, or predicts."""
     made = rows(kind, source())
     count = WordsSeen.of(made)
     assert count is not None
@@ -61,7 +60,6 @@ def test_each_row_has_the_words_it_is_taught(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_has_all_words_wherever_rows_are_cut(kind: str) -> None:
-    """Of sentences that have other numbers of words than of tokens, three epochs one after another."""
     words = [2, 4, 1, 7, 1, 1, 0, 2, 40, 3, 1]
     made = rows(kind, source(words))
     count, size = WordsSeen.of(made), len(rows(kind, source()))
@@ -74,7 +72,6 @@ def test_an_epoch_has_all_words_wherever_rows_are_cut(kind: str) -> None:
 
 
 def test_words_within_a_sentence_come_with_its_tokens() -> None:
-    """By hand: seven words over the thirty tokens of the second document."""
     count = WordsSeen.of(rows("packed", source([5, 9, 3, 7, 2, 2, 2, 2, 17, 8, 1])))
     assert count is not None
     before = count.before(0, np.asarray([0, 17, 17 + 4, 17 + 5, 17 + 29, 47, 81]))

@@ -16,7 +16,7 @@ from typing import Any, ForwardRef
 import pytest
 
 import ordsmed
-from ordsmed.api import model
+from ordsmed.api import model, options
 from ordsmed.use.embed import Form
 from ordsmed.use.generation.options import SamplingOptions
 
@@ -31,8 +31,8 @@ CALLS: dict[str, Callable[..., Any]] = {
 }
 STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 OPTIONS: dict[str, tuple[Any, type]] = {
-    "Unpack[WritingOptions]": (model.WritingOptions, SamplingOptions),
-    "Unpack[EmbedOptions]": (model.EmbedOptions, Form),
+    "Unpack[WritingOptions]": (options.WritingOptions, SamplingOptions),
+    "Unpack[EmbedOptions]": (options.EmbedOptions, Form),
 }
 
 

@@ -35,9 +35,9 @@ def test_boxes_are_one_tensor_in_any_cut(tmp_path):
 def test_a_hole_in_a_tensor_is_told(tmp_path, parts, held):
     spread(tmp_path, *parts)
     found = boxes.Boxes(tmp_path, "model")
-    with pytest.raises(DataError, match=f"a is not whole: {held} numbers of 40"):
+    with pytest.raises(DataError, match=f"a is incomplete: {held} numbers of 40"):
         found.read("a")
-    with pytest.raises(DataError, match="is not whole"):
+    with pytest.raises(DataError, match="is incomplete"):
         boxes.read_whole(tmp_path)
     inside = found.read("a", Box((8, 5), (parts[0][0], 0), (2, 5)))  # what is there can be read
     assert inside.equal(WHOLE[parts[0][0] : parts[0][0] + 2])
@@ -100,5 +100,5 @@ def test_states_of_a_run_are_no_weights(tmp_path):
     )
     assert set(boxes.read_whole(tmp_path)) == {"a", "state/h"}
     assert set(boxes.read_weights(tmp_path)) == {"a"}
-    with pytest.raises(DataError, match=r"holds no optimizer; wanted optimizer\.safetensors, whole or in parts"):
+    with pytest.raises(DataError, match=r"has no optimizer; wanted optimizer\.safetensors, complete or in parts"):
         boxes.read_whole(tmp_path, "optimizer")

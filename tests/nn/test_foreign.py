@@ -33,11 +33,11 @@ def change(folder: Path, **config: Any) -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"num_hidden_layers": 400}, "tells of 400 layers of width 32, 48 inside"),
-        ({"hidden_size": 3200}, "tells of 2 layers of width 3200, 48 inside"),
-        ({"intermediate_size": 48_000}, "tells of 2 layers of width 32, 48000 inside"),
+        ({"num_hidden_layers": 400}, "describes 400 layers of width 32, 48 inside"),
+        ({"hidden_size": 3200}, "describes 2 layers of width 3200, 48 inside"),
+        ({"intermediate_size": 48_000}, "describes 2 layers of width 32, 48000 inside"),
         ({"max_position_embeddings": 40_000}, "and 40000 positions"),
-        ({"type_vocab_size": 40_000}, "tells of 2 layers of width 32"),
+        ({"type_vocab_size": 40_000}, "describes 2 layers of width 32"),
     ],
 )
 def test_sizes_that_the_weights_beside_them_cannot_have(folder: Path, config: dict[str, int], told: str) -> None:
@@ -67,10 +67,10 @@ def test_how_many_rows_may_stand_behind_the_vocabulary(
     if fits:
         foreign.load_into(objective, folder, Signs())
         assert objective.model.words.weight.shape == (WORDS, 32)
-        told = f"{folder}: {rows - WORDS:,} rows behind the vocabulary are padding, and left out"
+        told = f"{folder}: {rows - WORDS:,} rows after the vocabulary are padding and are dropped"
         assert (told in "".join(capsys.readouterr())) == (rows > WORDS)
     else:
-        with pytest.raises(DataError, match=rf"has {rows} token rows, the tokenizer {WORDS} tokens; wanted"):
+        with pytest.raises(DataError, match=rf"has {rows} token rows, but the tokenizer has {WORDS} tokens; wanted"):
             foreign.load_into(objective, folder, Signs())
 
 
@@ -138,5 +138,5 @@ def test_no_table(folder: Path, text: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         foreign.settings(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(DataError, match=r"holds no config.json; wanted a run, or a folder"):
+    with pytest.raises(DataError, match=r"has no config.json; wanted a run, or a folder"):
         foreign.settings(folder)

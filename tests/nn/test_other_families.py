@@ -97,5 +97,7 @@ def test_another_network_is_told_what_can_be_opened(kind: str, tmp_path: Path) -
 def test_a_tokenizer_with_more_tokens_than_rows_is_refused(unigram: Any, tmp_path: Path) -> None:
     network("XLMRoberta", "ForMaskedLM", unigram, -7).save_pretrained(tmp_path)
     unigram.save_pretrained(tmp_path)
-    with pytest.raises(DataError, match=r"token rows, the tokenizer \d+ tokens; wanted a row for each token; put the"):
+    with pytest.raises(
+        DataError, match=r"token rows, but the tokenizer has \d+ tokens; wanted a row for each token; put the"
+    ):
         ordsmed.open(tmp_path, device="cpu")

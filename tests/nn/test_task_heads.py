@@ -194,17 +194,17 @@ def test_a_network_that_is_not_whole_is_refused(tmp_path):
     held = weights.read(folder / "model.safetensors")
     weights.write(folder / "model.safetensors", {k: v for k, v in held.items() if k != "transformer.h.1.ln_2.bias"})
     ours = task(FAMILIES["gpt2"], "tag")
-    with pytest.raises(DataError, match=r"missing transformer\.h\.1\.ln_2\.bias; left over none"):
+    with pytest.raises(DataError, match=r"missing transformer\.h\.1\.ln_2\.bias; unexpected none"):
         foreign.begin(ours.network, folder, Signs())
     own = ours.network.tensors()
     held = {k: v for k, v in own.items() if k != "model.norm.bias"}
-    with pytest.raises(DataError, match=r"missing model\.norm\.bias; left over none"):
+    with pytest.raises(DataError, match=r"missing model\.norm\.bias; unexpected none"):
         weights.adopt(own, held, {}, "here")
 
 
 def test_a_fine_tuned_network_is_not_taken_for_one_that_tells_words(tmp_path):
     folder = hub_folder(task(FAMILIES["gpt2"], "classify"), tmp_path / "hub")
-    with pytest.raises(DataError, match=r"left over score\.weight"):
+    with pytest.raises(DataError, match=r"unexpected score\.weight"):
         foreign.load_into(pretrained("gpt2"), folder, Signs())
 
 

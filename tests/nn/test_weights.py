@@ -89,7 +89,7 @@ def test_missing_and_left_over_are_named():
     there = weights.to_foreign(own_tensors(Network()), names)
     there["h.0.more.weight"] = there.pop("h.0.up.bias")
     there["h.0.mask"] = there["out.weight"] = torch.zeros(1)  # these two may be there
-    wanted = r"weights do not fit: missing h\.0\.up\.bias; left over h\.0\.more\.weight"
+    wanted = r"weights do not fit: missing h\.0\.up\.bias; unexpected h\.0\.more\.weight"
     with pytest.raises(DataError, match=wanted):
         weights.from_foreign(there, names.table, names, "place")
 
@@ -128,7 +128,7 @@ def test_what_does_not_fit_a_network_is_named_and_nothing_is_changed():
     held["other"] = held.pop("blocks.0.up.bias")
     held["words.weight"] = torch.zeros(6, 4)
     with pytest.raises(
-        DataError, match=r"missing blocks\.0\.up\.bias; left over other; other shapes words\.weight \[6, 4\]"
+        DataError, match=r"missing blocks\.0\.up\.bias; unexpected other; wrong shapes words\.weight \[6, 4\]"
     ):
         weights.load_into(network, held, "place")
     assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
@@ -199,7 +199,7 @@ def test_a_file_of_torchs_without_checksums_or_in_its_older_form_is_read(tmp_pat
 @pytest.mark.parametrize("held", [torch.eye(3).to_sparse(), torch.empty(3, device="meta")])
 def test_tensors_without_all_their_numbers_are_named(tmp_path, held):
     torch.save({"a": torch.zeros(2), "b": held}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(DataError, match="cannot be read: b is sparse, or without numbers; wanted plain tensors"):
+    with pytest.raises(DataError, match="cannot be read: b is sparse or has no numbers; wanted plain tensors"):
         weights.read_foreign(tmp_path)
 
 

@@ -322,13 +322,13 @@ def test_texts_are_scored_at_checkpoints(tiny_run: Any, folders: dict[str, Path]
         assert (first["step"], last["step"]) == (steps[0], steps[-1])
         assert last["scores"] == post(server, "/run/score", texts=texts)[0]["scores"]
         refused = httpx.post(f"{server.url}/run/score", json={"texts": texts, "steps": [7]})
-        assert (refused.status_code, "steps: found 7, which run does not keep; wanted one of 0, " in refused.text) == (
-            400,
-            True,
-        )
+        assert (
+            refused.status_code,
+            "steps: found 7, but run has no checkpoint of it; wanted one of 0, " in refused.text,
+        ) == (400, True)
         refused = httpx.post(f"{server.url}/folder/score", json={"texts": texts, "steps": "all"})
         assert "folder" in refused.json()["error"], refused.text
-        assert "keeps no checkpoints" in refused.json()["error"]
+        assert "has no checkpoints" in refused.json()["error"]
 
 
 def test_checkpoints_are_opened_only_where_that_is_allowed(served: Running) -> None:

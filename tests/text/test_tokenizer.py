@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.data.words import Words, cut_of
+from ordsmed.data.words import Words, splitter_of
 from ordsmed.text import tokenizer as module
 from ordsmed.text.tokenizer import DIGIT, LETTER, NEVER, OTHER, SPACE, WITHIN, Tokenizer, byte_of
 from ordsmed.text.tokenizers import bytebpe, wordpiece
@@ -188,8 +188,8 @@ def test_the_table_of_words_gives_what_the_pipeline_gives(trained: Tokenizer, mo
 
 
 def test_pipelines_that_see_whole_texts_are_not_cut() -> None:
-    assert cut_of(metaspace()) is None
-    assert cut_of(bytebpe.ByteBpe(size=300, prefix_space=True).train(TEXTS)) is None
+    assert splitter_of(metaspace()) is None
+    assert splitter_of(bytebpe.ByteBpe(size=300, prefix_space=True).train(TEXTS)) is None
     ids, lengths = Words(metaspace(), np.dtype("<u2")).encode(["The newts", "", "The"])
     assert lengths.tolist() == [3, 0, 1]
     assert ids.tolist() == [1, 2, 3, 1]

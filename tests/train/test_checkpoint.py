@@ -131,8 +131,8 @@ def test_a_rank_opens_the_files_that_hold_its_part_and_reads_no_more(
         assert writer.complaint is None
     path = tmp_path / "step-000000005"
     assert checkpoint.damage(path) == ""
-    read, real = Counter[str](), boxes._opened
-    monkeypatch.setattr(boxes, "_opened", lambda file: Opened(real(file), read, file.name))
+    read, real = Counter[str](), boxes._open
+    monkeypatch.setattr(boxes, "_open", lambda file: Opened(real(file), read, file.name))
     for rank in (0, world - 1):
         read.clear()
         stored = boxes.Boxes(path, "optimizer")
@@ -144,7 +144,7 @@ def test_a_rank_opens_the_files_that_hold_its_part_and_reads_no_more(
         assert (set(read), {file.name for file in stored.opened}) == (files, files)
         assert read.total() == sum(part.nbytes for part in parts.values())
     (path / snapshots.INDEX).unlink()
-    monkeypatch.setattr(boxes, "_opened", real)
+    monkeypatch.setattr(boxes, "_open", real)
     old = boxes.Boxes(path, "optimizer")
     assert len(old.opened) == 32
     assert torch.equal(old.read("exp_avg/1"), whole["exp_avg/1"])

@@ -1,4 +1,4 @@
-"""Answers stand where they are said to stand in the text, however it is given, and are those of `predict`."""
+"""Answers are at the reported positions of the text, for every kind of input, and equal those of `predict`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ def run(tmp_path_factory):
 
 
 def said(run: Any, *words: str, given: str = "", **how: Any) -> list[dict[str, Any]]:
-    """What --json tells."""
     stream = io.BytesIO(given.encode())
     overrides = how.pop("overrides", ())
     found = verb.answer_lines(run, words, stream, overrides, as_json=True, device="cpu", **how)
@@ -118,7 +117,6 @@ def test_every_form_of_questions_is_answered_alike(run, tmp_path):
 
 
 def test_columns_of_standard_input_are_answered_as_they_come(run):
-    """The answer is told before the next question is read."""
     read: list[int] = []
 
     class Slow(io.BytesIO):
@@ -221,7 +219,6 @@ def test_a_folder_of_questions(run, tmp_path):
 
 
 def test_an_answer_cuts_no_word_on_request(run):
-    """Of a model that knows letters alone; what is listed still stands where it is said to stand."""
     for question, context in ASKED:
         [cut], [found] = (
             said(run, question, context, best=9, overrides=more) for more in ([], ["task.whole_words=true"])
@@ -249,7 +246,6 @@ BAD = {"id": 2, "question": "who ?", "context": " "}
 @pytest.mark.parametrize("as_json", [True, False])
 @pytest.mark.parametrize("ending", ["json", "tsv", "-"])
 def test_one_question_that_cannot_be_answered_stops_no_other(run, tmp_path, ending, as_json):
-    """The others are answered as they are alone, in order; the end is an error that tells of it."""
     last = {"id": 3, "question": "where ?", "context": TEXT}
     table = f"what ?\t{TEXT}\nwho ?\t \nwhere ?\t{TEXT}\nwhen ?\ta\tb\n"
     path, stream = tmp_path / f"asked.{ending}", io.BytesIO(table.encode())

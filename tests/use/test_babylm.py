@@ -49,7 +49,6 @@ def opened(folder: Path, name: str, way: str, revision: str = "main") -> tuple[A
 
 
 def logs_of(model: Any, ids: list[int], at: int) -> torch.Tensor:
-    """A hybrid and a causal model tell a token from the place before it."""
     with torch.no_grad():
         return torch.as_tensor(model(torch.tensor([ids])).logits[0, at - 1].log_softmax(-1))
 
@@ -97,7 +96,6 @@ def test_revisions_are_found_by_name_and_score_as_here(run: Path, tmp_path: Path
 
 @pytest.mark.parametrize("way", ["masked", "causal"])
 def test_questions_and_words_score_as_in_transformers(run: Path, tmp_path: Path, way: str) -> None:
-    """Of a target the tokens that reach beyond its beginning; of a word the first of three masks behind its context."""
     out = export(run, tmp_path / "out", to="babylm", overrides=["name=mine"])
     model, cutter = opened(out, "mine" if way == "masked" else "mine-causal", way)
     trained = open_model(run)
@@ -142,10 +140,10 @@ def test_what_has_no_revisions_is_refused_or_told(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = export(run, tmp_path / "hub")
-    with pytest.raises(RecipeError, match="is no run, so it has no revisions; wanted the folder of a pretraining"):
+    with pytest.raises(RecipeError, match="is not a run, so it has no revisions; wanted the folder of a pretraining"):
         export(out, tmp_path / "again", to="babylm")
     with pytest.raises(ValueError, match="name: found a/b; wanted a name without"):
         BabyLm(name="a/b")
     early = export(run, tmp_path / "early", 0, to="babylm")
     assert [path.name for path in (early / "hub/models--both/snapshots").iterdir()] == ["main"]
-    assert "kept no weights by words up to step 0" in capsys.readouterr().err
+    assert "saved no weights by words up to step 0" in capsys.readouterr().err

@@ -86,7 +86,6 @@ def test_what_no_run_wrote_is_told_with_where_it_may_stand(run, tmp_path):
 
 
 def change(run, name, key, value, asked):
-    """What is said while a file tells otherwise."""
     path = run / f"{name}.json"
     was = path.read_text()
     path.write_text(json.dumps({**json.loads(was), key: value}))
@@ -107,10 +106,10 @@ def test_weights_of_a_run_that_are_no_numbers_are_refused(run):
 @pytest.mark.parametrize(
     ("was", "now", "said"),
     [
-        ("width = 16", "width = 160000000", "tells of 1 layers of width 160000000, .* and 32 positions; wanted a net"),
+        ("width = 16", "width = 160000000", "describes 1 layers of width 160000000, .* and 32 positions; wanted a net"),
         ("positions = 32", "positions = 32000000000", "and 32000000000 positions; wanted a network that fits"),
         ("types = 2", "types = 2000000000", "wanted a network that fits [0-9,]+ bytes of weights; make or import"),
-        ("layers = 1", "layers = 1000000000", "tells of 1000000000 layers"),
+        ("layers = 1", "layers = 1000000000", "describes 1000000000 layers"),
         ("[model]", "[modle]", r"has no \[model\]"),
     ],
 )

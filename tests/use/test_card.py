@@ -1,4 +1,4 @@
-"""The model card: every number beside what it is compared with, nothing of the machine, whatever a run left."""
+"""The model card: every score next to its baseline, nothing about the machine, for complete and damaged runs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ def trained(folder: Path, tokenizer: Tokenizer, learned: Any, model: Any, scores
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """The table of scores: what is told -> the model's, and guessing's."""
     told = text.partition("## Scores")[2].partition("## ")[0].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in told if line.startswith("|")]
     return {line[0]: line[1:] for line in cells[2:]}
@@ -179,7 +178,6 @@ def test_a_run_notes_what_guessing_gets(tmp_path, capsys, objective, model):
 
 
 def labels(found: Trained, store: Path, count: int) -> Any:
-    """The pairs that the validation asks about, read anew."""
     from ordsmed.base import run
     from ordsmed.data.encode import Encoded
     from ordsmed.train.pretrain.recipe import Pretraining
@@ -317,7 +315,6 @@ NUMBER = {"number": True, "scale": (1.0, 5.0)}
     ],
 )
 def test_a_task_in_words(tmp_path, tokenizer, task, what, code):
-    """What it tells, in how its code asks it, and its scores beside guessing's."""
     task = dataclasses.replace(task, train="/data/train.tsv", dev=("/data/dev.tsv", "b.tsv"))
     recipe = {
         "init": "start",

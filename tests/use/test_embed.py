@@ -56,7 +56,7 @@ def bytebpe(kind, prefix_space=False):
     return Tokenizer(vocabulary.byte_level(pieces, merges, prefix_space=prefix_space, special=signs))
 
 
-def theirs_of(family, words):
+def foreign_layout(family, words):
     """A network of transformers, every number in it random."""
     import transformers as t
 
@@ -89,7 +89,7 @@ def folders(tmp_path_factory):
         folder = tmp_path_factory.mktemp(family)
         tokenizer = wordpiece() if family in (BERT, MODERN) else bytebpe(family)
         tokenizer.save(folder)
-        theirs_of(family, tokenizer.vocabulary).save_pretrained(folder)
+        foreign_layout(family, tokenizer.vocabulary).save_pretrained(folder)
         found[family] = folder
     return found
 
@@ -205,7 +205,6 @@ def test_sentences_are_the_mean_of_words_or_the_sign_before_them(folders, tmp_pa
 
 
 def test_a_hybrid_sees_all_of_a_line(tmp_path):
-    """And starts and ends it as its rows did."""
     tokenizer = bytebpe("roberta")
     settings = gpt2.Gpt2(width=16, layers=2, heads=2, positions=LONGEST)
     torch.manual_seed(2)
@@ -277,7 +276,6 @@ def test_words_without_a_piece_are_not_in_a_mean(folders, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_folder_without_heads_is_enough(folders, family, tmp_path):
-    """As AutoModel saves it; filling masks with it is refused as before."""
     from transformers import AutoModel
 
     AutoModel.from_pretrained(folders[family]).save_pretrained(tmp_path / "bare")
@@ -288,7 +286,7 @@ def test_a_folder_without_heads_is_enough(folders, family, tmp_path):
     headless = family != "gpt2"  # which scores words by its table alone
     assert [model.bare for model in made] == [headless, False]
     for ask in (made[0].check_heads, lambda: open_model(tmp_path / "bare")) if headless else ():
-        with pytest.raises(DataError, match=r"bare: holds a network without the heads asked for \(\w+Model\)"):
+        with pytest.raises(DataError, match=r"bare: has a network without the required heads \(\w+Model\)"):
             ask()
     made[1].check_heads()
 
@@ -369,7 +367,7 @@ def test_lines_are_read_by_length_and_come_in_their_order():
 
 
 def test_what_is_held_does_not_grow_with_the_text(monkeypatch):
-    monkeypatch.setattr(verb, "HELD_LINES", 100)
+    monkeypatch.setattr(verb, "BUFFER_LINES", 100)
     given = 0
 
     def texts():
@@ -386,7 +384,7 @@ def test_what_is_held_does_not_grow_with_the_text(monkeypatch):
 
 
 def test_large_vectors_make_small_buffers(monkeypatch):
-    monkeypatch.setattr(verb, "HELD_BYTES", 4 * 10)
+    monkeypatch.setattr(verb, "BUFFER_BYTES", 4 * 10)
     reader = Echo()
     assert len(list(entries(reader, ["a b c"] * 9, Form(batch=64)))) == 9
     assert [len(lines) for lines in reader.given] == [4, 4, 1]
@@ -470,7 +468,7 @@ def test_lines_are_cut_where_blocks_end(tmp_path, monkeypatch):
 @pytest.mark.parametrize("ending", [".h5", ".npz", ".npy", ".parquet"])
 @pytest.mark.parametrize("error", [DataError, KeyboardInterrupt])
 def test_what_is_not_whole_does_not_stand(folders, tmp_path, monkeypatch, ending, error):
-    monkeypatch.setattr(verb, "HELD_LINES", 2)
+    monkeypatch.setattr(verb, "BUFFER_LINES", 2)
     out, source = tmp_path / f"x{ending}", tmp_path / "a.txt"
     source.write_bytes(b"the gate\n" * 4 + (b"a \xff\n" if error is DataError else b"a"))
     if error is KeyboardInterrupt:

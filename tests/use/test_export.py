@@ -1,4 +1,4 @@
-"""What is exported loads in transformers as it stands and says there what it says here."""
+"""Exported models load in transformers and give the same outputs there."""
 
 from __future__ import annotations
 
@@ -100,7 +100,6 @@ def test_fill_mask_pipeline_agrees_with_fill(tiny_run, out, quiet):
 
 
 def test_text_generation_pipeline_goes_on(tiny_run, out, quiet):
-    """With the text that `generate` writes."""
     from transformers import pipeline
 
     write = pipeline("text-generation", model=str(out["gpt2"]), device="cpu")
@@ -194,7 +193,7 @@ def test_the_cards_recipe_is_the_runs(tiny_run, out):
     recipe = tomllib.loads((tiny_run.bert / "recipe.toml").read_text())
     assert recipe.pop("layout")
     recipe.pop("out")
-    for key in ("data", "init"):  # where files stand is of a machine
+    for key in ("data", "init"):  # paths depend on the machine
         if key in recipe:
             recipe[key] = Path(recipe[key]).name
     assert tomllib.loads(told[1]) == recipe
@@ -247,10 +246,10 @@ def test_a_run_or_the_model_itself_is_never_written_over(tiny_run, tmp_path, mon
     hub = export(tiny_run.bert, tmp_path / "hub")
     (tmp_path / "models.toml").write_text('[names]\n"their/model" = "hub"\n')
     monkeypatch.setenv("ORDSMED_MODELS", str(tmp_path / "models.toml"))
-    with pytest.raises(RecipeError, match="is, or holds, the model that is read"):
+    with pytest.raises(RecipeError, match="is the model that is read, or contains it"):
         export("their/model", hub)
     for target in (hub, tmp_path):
-        with pytest.raises(RecipeError, match="is, or holds, the model that is read"):
+        with pytest.raises(RecipeError, match="is the model that is read, or contains it"):
             export(hub, target, anew=True)
     with pytest.raises(RecipeError, match="is the folder of a `pretrain`"):
         export(hub, tiny_run.gpt2, anew=True)

@@ -1,4 +1,4 @@
-"""What a folder of others holds comes out again, as the class that has it, or is told: no head is lost in silence."""
+"""Heads of Hugging Face folders are exported again under their class, or the loss of a head is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ PAIRS = ("Bert", "MegatronBert")
 
 
 def theirs(folder, name, **more):
-    """Their class with random weights in a folder, and a tokenizer beside."""
     import transformers as t
 
     stem = name.partition("For")[0].removesuffix("Model")
@@ -160,7 +159,6 @@ def test_a_generator_that_stays_behind_is_told(tmp_path, capsys):
 
 @pytest.mark.parametrize("share", ["embeddings", "words", "none"])
 def test_an_electra_that_was_exported_comes_back_whole(tmp_path, share):
-    """Both networks, bit for bit, with what they share; a generator next to it by its name is found too."""
     learned = Rtd(share=share, generator=Generator(width=16, layers=1, heads=2, inner=24))
     network = electra.Electra(width=32, layers=2, heads=2, positions=32, embedding=16)
     words, first = tokenizer(tmp_path / "words"), tmp_path / "small-discriminator"

@@ -1,4 +1,4 @@
-"""A fine-tuned model says the same in transformers as here, comes back from there, and tells of itself in its card."""
+"""A fine-tuned model gives the same outputs in transformers, can be imported again, and is described by its card."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ def learned(folder: Any, family: str, task: Any, tokenizer: Tokenizer | None = N
 
 
 def said(folder: Any, path: Any, *overrides: str) -> Any:
-    """What is told here of a file."""
     asked = open_task(folder, overrides, device="cpu")
     records = asked.settings.records((str(path),))
     features = asked.settings.features(records, asked.reader)
@@ -145,7 +144,6 @@ def test_a_text_alone_is_told_alike_there(family, pool, table, tmp_path):
 
 @pytest.mark.parametrize(("family", "scale"), [("bert", (1.0, 5.0)), ("gpt2", (0.0, 5.0)), ("gpt2", (1.0, 5.0))])
 def test_numbers_are_told_on_their_scale_and_come_back(family, scale, table, tmp_path):
-    """A class without a bias cannot tell those that begin at 1: there the card's code does."""
     own = learned(tmp_path / "own", family, classify.Classify(number=True, scale=scale, length=48))
     out = export(own, tmp_path / "out")
     here = said(own, table).values
@@ -205,7 +203,6 @@ TASKS = {
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_an_export_and_what_others_saved_of_it_come_back(kind, tmp_path, request):
-    """With all settings that predictions hang on, wherever the folder has been."""
     import transformers
 
     task, path = TASKS[kind][0], request.getfixturevalue(TASKS[kind][1])
@@ -231,7 +228,6 @@ def test_an_export_and_what_others_saved_of_it_come_back(kind, tmp_path, request
 
 
 def test_a_folder_that_others_taught_another_task_is_opened_as_theirs(tmp_path):
-    """What we wrote of the first one is of no use then."""
     glue = classify.Classify(name="mnli", length=40)
     out = export(learned(tmp_path / "own", "bert", glue), tmp_path / "out")
     assert open_model(out).learned.name == "mnli"
@@ -243,7 +239,6 @@ def test_a_folder_that_others_taught_another_task_is_opened_as_theirs(tmp_path):
 
 
 def test_a_fine_tuning_begins_with_an_export(tmp_path):
-    """Its network, and the layers of a head that any task of the family begins with."""
     out = export(learned(tmp_path / "own", "bert", TASKS["squad"][0]), tmp_path / "out")
     task = fresh(TASKS["tag"][0], foreign.settings(out), Tokenizer.load(out), 1)
     left = foreign.begin(task.networks()[""], out, Tokenizer.load(out))
@@ -258,7 +253,7 @@ def test_a_fine_tuning_begins_with_an_export(tmp_path):
         ("bert", tag.Tag(column=2, labels=TAGS, top=Top(mix=True)), "has a mix of layers or an LSTM"),
         ("gpt2", tag.Tag(column=2, labels=TAGS, top=Top(recurrent=8)), "has a mix of layers or an LSTM"),
         ("elmo", tag.Tag(column=2, labels=TAGS), "is an ELMo with the head of a task"),
-        ("bert", squad.Squad(head="joint", length=32), "has a joint head.*`answer`, open it as it is"),
+        ("bert", squad.Squad(head="joint", length=32), "has a joint head.*`answer`, use it directly"),
         ("bert", classify.Classify(labels=LABELS, pool="mean"), "asks the mean of all states.*of the first token"),
     ],
 )
@@ -279,7 +274,7 @@ def test_what_no_class_has_is_refused_before_anything_is_written(family, task, f
     assert not [p for p in tmp_path.iterdir() if "out" in p.name]
 
 
-# a run, and what its card tells
+# a run, and the text of its card
 
 RECIPE = """
 init = "{init}"

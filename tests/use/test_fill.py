@@ -95,7 +95,6 @@ def test_a_text_without_a_mask_is_refused_with_its_spelling(trained):
 
 
 def test_a_text_that_is_no_utf_8_is_refused(trained):
-    """As a shell hands on a word with a stray byte."""
     with pytest.raises(RecipeError, match="invalid UTF-8 at character 3; wanted UTF-8 text"):
         fill(trained, "a \udcff [MASK]")
 
@@ -118,7 +117,6 @@ def test_a_tokenizer_without_a_mask_is_refused(tiny_run):
 
 
 def test_lines_of_a_stream_are_answered_one_by_one(tiny_run, monkeypatch):
-    """What is typed is answered before more is read; empty lines are passed over."""
 
     class Stream(io.BytesIO):
         read = readlines = None  # only readline may be used

@@ -50,7 +50,6 @@ def test_tokens_come_as_often_as_they_are_likely() -> None:
 
 
 def test_only_the_best_come() -> None:
-    """In the shares that they have among themselves; as many as there are change nothing."""
     assert drawn(best=2) == pytest.approx({1: 5 / 8, 3: 3 / 8}, abs=0.03)
     assert drawn(50, best=1) == {1: 1.0}
     assert drawn(best=3).keys() == {0, 1, 3}
@@ -62,12 +61,10 @@ def test_only_the_best_come() -> None:
     [(0.3, {1}), (0.49, {1}), (0.51, {1, 3}), (0.79, {1, 3}), (0.81, {0, 1, 3}), (0.96, {0, 1, 2, 3})],
 )
 def test_the_likeliest_that_make_a_share_come(share: float, tokens: set[int]) -> None:
-    """With the one that reaches it."""
     assert drawn(share=share).keys() == tokens
 
 
 def test_first_the_temperature_then_the_best_then_the_share() -> None:
-    """At 0.5 the first has 0.25 / 0.365 = 0.68 of all; of the best two 0.25 / 0.34 = 0.735."""
     assert drawn(temperature=0.5, share=0.66).keys() == {1}
     assert drawn(temperature=0.5, share=0.7).keys() == {1, 3}
     assert drawn(temperature=0.5, best=2, share=0.72).keys() == {1}
@@ -93,7 +90,6 @@ def test_what_is_filtered_is_what_transformers_filters(typical: float) -> None:
 
 
 def test_what_was_there_is_less_likely() -> None:
-    """As transformers' processor: divided above 0, multiplied below."""
     import transformers as t
 
     scores = torch.randn(2, 9, generator=torch.Generator().manual_seed(1))
@@ -172,7 +168,6 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def slowly(trained: Trained, ids: list[int], count: int, window: int = 24) -> list[int]:
-    """The likeliest tokens behind others, each from the whole row anew; a row that is too long slides."""
     made: list[int] = []
     begin, objective = 0, trained.objective
     with torch.no_grad():
@@ -202,7 +197,6 @@ def test_what_was_read_is_kept(trained: Trained, count: int) -> None:
 
 @pytest.mark.parametrize("how", [{"temperature": 0.0}, {"share": 0.9}, {"best": 9, "penalty": 1.3, "samples": 2}])
 def test_a_text_is_that_of_its_seed_whatever_else_is_written(trained: Trained, how: dict[str, Any]) -> None:
-    """Of prompts of any length, some of which slide: together, in other batches, and alone."""
     options, network = SamplingOptions(tokens=40, seed=7, **how), writing(trained)
     prompts = ["the cat", "", "a long prompt that does not fit into any window", "b", "the cat"]
     together_ = list(generate_all(network, prompts, options))
@@ -248,7 +242,6 @@ def test_a_text_ends_before_a_stop_string(trained: Trained, says: Any) -> None:
 
 
 def test_pieces_of_a_stream_make_the_text(trained: Trained, says: Any) -> None:
-    """As they come; what may be a stop string, or is half a character, waits."""
     says("abxcd.")
     network = writing(trained)
     assert list(stream(network, "p", SamplingOptions(tokens=9))) == ["a", "b", "x", "c", "d"]
@@ -275,7 +268,6 @@ def test_pieces_of_words_wait_for_their_ends(tmp_path: Path) -> None:
 
 
 def test_rows_that_have_ended_leave(trained: Trained) -> None:
-    """Others go on as if they had never been there."""
     network, how = writing(trained), SamplingOptions(tokens=14, temperature=0)
     rows = continuing.text_rows(network, how, ["the cat", "a"])
     rows[0].given, early = rows[0].given - 7, rows[0]  # as if seven had been written
@@ -309,7 +301,6 @@ def test_who_writes_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_sign_behind_texts_ends_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a tokenizer has that of documents as well as that of BERT's rows it is the former; it comes first too."""
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "a", "b"]) + "\n")
     own, settings = Tokenizer.load(tmp_path / "vocab.txt"), gpt2.Gpt2(width=32, layers=1, heads=2, positions=9)
     made = Trained(clm.Clm().build(settings, own).eval(), own, settings, tmp_path)
@@ -372,7 +363,6 @@ def test_a_prompt_stands_behind_the_sign_or_not() -> None:
 def test_a_sign_that_a_folder_of_others_does_not_ask_for_is_told(
     said: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once; and not where no prompt stands behind it."""
     made = model_of("gpt2")
     (tmp_path / "config.json").write_text("{}")
     network = writing(replace(made, folder=tmp_path, tokenizer=Tokenizer(made.tokenizer.pipeline, said)))

@@ -57,7 +57,6 @@ def exported(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path: Pat
 
 
 def test_their_classes_give_the_same_scores(exported: tuple[Trained, Path]) -> None:
-    """Of gaps, whose scores stand at the place before; and of what comes next."""
     import transformers as t
 
     trained, out = exported
@@ -104,7 +103,6 @@ def test_their_folders_open_again_as_hybrids(exported: tuple[Trained, Path]) -> 
 def test_the_card_tells_what_each_folder_holds(
     exported: tuple[Trained, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its code is run: what it prints is what `fill` says."""
     trained, out = exported
     told, inner = card.write(trained, str(out)), card.inner(trained, "out")
     assert "goes on with texts, each token seeing those before it, and fills gaps" in told
@@ -138,8 +136,7 @@ def test_vectors_see_both_sides(family: str, tokenizer: Tokenizer, tmp_path: Pat
 @pytest.mark.long
 @pytest.mark.parametrize(("family", "inner"), [("gpt2", ""), ("modern", ""), ("modern", "causal")])
 def test_a_task_sees_both_sides(family: str, inner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From any of the folders: what stands behind a word moves its state; and the run goes on as any."""
-    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
     data = task_files(tmp_path / "data")
     trained = model_of(family, Tokenizer.load(data / "vocab.txt"), tmp_path / "run")
     (tmp_path / "hub").mkdir()
@@ -166,7 +163,8 @@ def test_a_task_sees_both_sides(family: str, inner: str, tmp_path: Path, monkeyp
     assert not torch.equal(states[0, 1], states[1, 1])
     if family == "gpt2":
         with pytest.raises(
-            RecipeError, match="is a gpt2 whose tokens see both sides: no class of transformers is; `ordsmed predict`"
+            RecipeError,
+            match="is a gpt2 with bidirectional attention, which no class of transformers is; `ordsmed predict`",
         ):
             export(tagged.folder, tmp_path / "out")
     else:

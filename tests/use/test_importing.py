@@ -72,12 +72,11 @@ def test_whole_or_not_at_all(theirs, tmp_path):
         take_over(theirs, tmp_path / "ours", anew=True)
     assert open_model(tmp_path / "ours")
     for target in (theirs, tmp_path):
-        with pytest.raises(RecipeError, match="is, or holds, the model that is read"):
+        with pytest.raises(RecipeError, match="is the model that is read, or contains it"):
             take_over(theirs / "model.hdf5", target, anew=True)
 
 
 def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
-    """What is not there: what is looked for is said, and no run of ours is offered."""
     wanted = "nowhere: no such folder or file; wanted a model in a format of `ordsmed menus formats`"
     (tmp_path / "work/pretrain/nowhere").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -85,31 +84,32 @@ def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
         take_over(tmp_path / "nowhere", tmp_path / "ours")
     assert "work/pretrain" not in str(error.value)
     assert "ordsmed recipes" not in str(error.value)
-    changes = r"`phase\.learning_rate=1`: changes no setting of the model, .*; wanted model\.key=value, objective\.key=v"
+    changes = (
+        r"`phase\.learning_rate=1`: is not a setting of the model, .*; wanted model\.key=value, objective\.key=value or"
+    )
     with pytest.raises(RecipeError, match=changes):
         take_over(theirs, tmp_path / "ours", ["phase.learning_rate=1"])
     with pytest.raises(RecipeError, match=r"did you mean `model\.dropout`"):
         take_over(theirs, tmp_path / "ours", ["model.dropuot=0"])
     take_over(theirs, tmp_path / "ours")
-    with pytest.raises(RecipeError, match="ours: is a folder of ours"):
+    with pytest.raises(RecipeError, match="ours: is a folder of this library"):
         take_over(tmp_path / "ours", tmp_path / "again")
 
 
 def test_what_a_verb_names_is_taken_over_once(theirs, tmp_path, monkeypatch, capsys):
-    """Without an import before: into the cache, from which it is opened until a file of it changes."""
     monkeypatch.setenv("ORDSMED_CACHE", str(tmp_path / "cache"))
     opened = open_model(theirs)
     assert opened.kind == "elmo"
     (folder,) = (p for p in (tmp_path / "cache/taken").iterdir() if p.is_dir())
     assert opened.folder == folder
-    assert f"{theirs}: elmo, taken over into {folder}\n" in capsys.readouterr().err
+    assert f"{theirs}: elmo, converted to {folder}\n" in capsys.readouterr().err
     take_over(theirs, tmp_path / "ours")
     assert (folder / "model.safetensors").read_bytes() == (tmp_path / "ours/model.safetensors").read_bytes()
     before = (folder / "settings.toml").stat().st_mtime_ns
     assert open_model(theirs / "model.hdf5").kind == "elmo"  # its file may be named as well
     assert open_model(theirs).folder == folder
     assert (folder / "settings.toml").stat().st_mtime_ns == before
-    assert "taken over into" in capsys.readouterr().err  # that of the file alone
+    assert "converted to" in capsys.readouterr().err  # that of the file alone
     (theirs / "options.json").write_text("{}")
     with pytest.raises(DataError, match="no table `lstm`"):
         open_model(theirs)
@@ -148,7 +148,7 @@ def test_a_training_starts_from_it(theirs, tmp_path, capsys, details):
     assert tomllib.loads((run / "weights/settings.toml").read_text())["model"]["width"] == 5
     out = export(run, tmp_path / "out")
     assert (out / "vocab.txt").read_text().startswith("<S>\n</S>\n<UNK>\n")
-    assert "softmax over words stays behind" in capsys.readouterr().err
+    assert "softmax over words is not exported" in capsys.readouterr().err
     take_over(out, tmp_path / "back")
     trained, back = (own_tensors(open_model(path).objective) for path in (run, tmp_path / "back"))
     assert all(torch.equal(trained[name], back[name]) for name in back)

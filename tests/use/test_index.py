@@ -197,7 +197,6 @@ def files_of(folder):
 
 
 def test_blocks_of_vectors_are_read_by_themselves(place, monkeypatch):
-    """Those behind a kill are read as they would have been: sorted with the same others."""
     blocks, entries = list[list[str]](), text_encoder.Embedder.entries
     monkeypatch.setattr(
         text_encoder.Embedder, "entries", lambda self, texts: blocks.append([*texts]) or entries(self, texts)

@@ -114,7 +114,6 @@ def test_all_fields_of_a_record_are_kept_and_shown(place: Path, capsys: pytest.C
 def test_a_search_with_conditions_finds_what_an_index_of_these_documents_ranks_first(
     name: str, place: Path, tmp_path: Path
 ) -> None:
-    """Not those of the first passages that fit: as many as are wanted, in the order of all."""
     index, where = ordsmed.open_index(place / name), ("lang=no", "year>=1994", "tags=t1")
     right = {row["_id"] for row in records() if row["lang"] == "no" and row["year"] >= 1994 and "t1" in row["tags"]}
     assert 2 <= len(right) < 6
@@ -248,7 +247,6 @@ def test_a_former_index_that_is_cut_off_is_found(place: Path, tmp_path: Path) ->
 
 
 def test_all_files_are_read_on_demand(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a large index those that were written to since are read when it is opened."""
     shutil.copytree(place / "of-words", tmp_path / "index")
     monkeypatch.setattr(checksums, "SMALL", 0)
     path = tmp_path / "index/texts.bin"

@@ -32,7 +32,6 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_ctrl_c_ends_a_text_between_two_steps(said: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all processes behind the same step; whatever they do then, and the next text is written."""
     done: list[Any] = []
 
     def steps(network: Any, prompt: str, how: SamplingOptions, sample: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Every kind of folder in which a model stands is opened by one door, and the same is said of what holds none."""
+"""Every kind of model folder is opened by the same function, and other folders give the same error."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_steps_are_those_that_open(tiny_run: Any, tmp_path: Path) -> None:
     assert Origin.of(run).steps() == [0, 12]
     Run(run).set(verb="finetune")  # whose first weights come again by no seed
     assert Origin.of(run).steps() == [12]
-    with pytest.raises(RecipeError, match=r"^--step: found 7, which .* does not keep; wanted one of 8, 12$"):
+    with pytest.raises(RecipeError, match=r"^--step: found 7, but .* has no checkpoint of it; wanted one of 8, 12$"):
         Origin.of(run).source(7)
     Run(run).set(verb="pretrain", state="stopped")
     assert Origin.of(run).steps() == [0]
@@ -84,11 +84,11 @@ def test_steps_are_those_that_open(tiny_run: Any, tmp_path: Path) -> None:
 
 
 def test_a_step_of_what_is_no_run_is_refused_by_who_asked(places: dict[str, Path]) -> None:
-    Origin.of(places["run"]).one_step(3)
+    Origin.of(places["run"]).check_one_step(3)
     with pytest.raises(RecipeError, match=r"^--step: found 3, but .*hub is a Hugging Face folder; wanted a run's"):
-        Origin.of(places["hub"]).one_step(3)
-    with pytest.raises(RecipeError, match=r"^step: found 3, but .*alone holds the weights of one step"):
-        Origin.of(places["weights"]).one_step(3, "step")
+        Origin.of(places["hub"]).check_one_step(3)
+    with pytest.raises(RecipeError, match=r"^step: found 3, but .*alone has the weights of a single step"):
+        Origin.of(places["weights"]).check_one_step(3, "step")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,6 @@ def test_weights_go_only_under_the_tokenizer_they_learned_with(tiny_run: Any, pl
     [(0, 2e4, 0.3), (4, 2e4, 0.3), (5, 2e4, 0.4), (7, 2e4, 0.4), (8, 8e4, 0.3), (10, 8e4, 0.3), (99, 8e4, 0.3)],
 )
 def test_a_network_is_as_the_phase_of_a_step_has_it(step: int, theta: float, mask_prob: float, tmp_path: Path) -> None:
-    """What a phase changed of the network stays so; what it changed of the objective ends with it."""
     usual = Networks(objective=mlm.Mlm(mask_prob=0.3), model=modern.ModernBert(width=16, layers=1, heads=2))
     first, second = {"steps": 4, "model": {"theta": 2e4}}, {"steps": 3, "objective": {"mask_prob": 0.4}}
     recipe = {"phase": [first, second, {"steps": 3, "model": {"theta": 8e4}}]}

@@ -52,7 +52,6 @@ def model(data: Path) -> Path:
 
 
 def test_scores_are_those_of_what_it_says(model: Path, data: Path, tmp_path: Path) -> None:
-    """Of files that are named, or of its own; the loss is the mean cross-entropy of the shares that are written."""
     facts, lines = evaluate(model, [str(data / "dev.tsv")], device="cpu")
     assert evaluate(model, device="cpu")[0] == evaluate(model, [""], device="cpu")[0] == facts
     assert list(facts) == ["loss", "accuracy", "macro_f1"]
@@ -80,7 +79,6 @@ def test_scores_are_those_of_what_it_says(model: Path, data: Path, tmp_path: Pat
 def test_nothing_is_scored_unasked_or_unknown(
     model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is right is not looked at unless it is asked for; where files do not say it there is nothing to score."""
     silent = tmp_path / "silent.tsv"
     silent.write_text("".join(line.split("\t")[0] + "\n" for line in (data / "dev.tsv").read_text().splitlines()))
     assert len(predict(model, [str(data / "dev.tsv")], tmp_path / "a", device="cpu").lines) == 1

@@ -66,6 +66,6 @@ def test_a_damaged_result_is_told_and_costs_the_others_nothing(
     (tmp_path / "scores/b-1.json").write_text(json.dumps(WHOLE | damage))
     assert probe_results.lines(tmp_path) == [TOLD]
     assert "b-1.json: " in (told := capsys.readouterr().err)
-    assert "the file is damaged; `ordsmed evaluate` computes it again; it is left out" in told
+    assert "the file is damaged; `ordsmed evaluate` computes it again; skipped" in told
     with pytest.raises(DataError, match=next(iter(damage))):
         probe_results.read_one(tmp_path / "scores/b-1.json")

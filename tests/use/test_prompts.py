@@ -31,7 +31,6 @@ def test_prompts_of_lines(tmp_path: Path) -> None:
 
 
 def test_prompts_of_json_lines(tmp_path: Path) -> None:
-    """What else a line holds is kept; empty lines are none."""
     (tmp_path / "p.jsonl").write_text('{"prompt": "one", "id": 7}\n\n{"text": "", "prompt": "a"}\n{"text": "b"}\n')
     assert of_file(str(tmp_path / "p.jsonl")) == [Prompt("one", {"id": 7}), Prompt("a", {"text": ""}), Prompt("b")]
 

@@ -1,6 +1,6 @@
-"""What is exported opens in the judges that others use, and says there what it says here.
+"""Exported models give the same scores in lm-evaluation-harness, minicons, sentence-transformers and simple_elmo.
 
-lm-evaluation-harness, minicons, sentence-transformers; simple_elmo in a Python of its own, for it wants TensorFlow:
+simple_elmo needs TensorFlow, and therefore a separate environment:
 
     python -m venv elmo && elmo/bin/pip install tensorflow tf-keras simple_elmo
     ORDSMED_SIMPLE_ELMO=elmo/bin/python python -m pytest tests/use/test_referees.py
@@ -103,7 +103,6 @@ def probed(trained: Trained, probe: Any) -> Any:
 
 
 def bare_text(text: str) -> str:
-    """A continuation, whether or not its first piece is written as one that goes on with a word."""
     return text.strip().removeprefix("##")
 
 
@@ -137,7 +136,7 @@ def test_the_harness_reads_and_writes_the_same(family: str, exported: Exported) 
         how = SamplingOptions(tokens=5, temperature=0, start=sign)
         written = theirs("generate_until", one, (TEXTS[1], {"max_gen_toks": 5, "until": ["\n\n\n"]}))
         assert bare_text(written[0]) == bare_text(generate(trained, TEXTS[1], how).continuation)
-    # its rolling sums put another sign before that of the tokenizer: docs/evaluation.md tells how to turn it off
+    # its rolling sums add a second start token to the tokenizer's; docs/evaluation.md shows how to turn it off
     text, sign = scorer.cut([TEXTS[0]])[0].pieces, scorer.tokenizer.separator
     [twice] = scorer.scores([Item(np.asarray([sign, sign, *text]), first=1, sign=False)])
     assert theirs("loglikelihood_rolling", judge, (TEXTS[0],)) == pytest.approx([twice.total], abs=1e-4)
@@ -179,7 +178,6 @@ def test_the_harness_counts_the_same(family: str, exported: Exported, tmp_path: 
 
 @pytest.mark.parametrize("family", CAUSAL)
 def test_transformers_goes_on_as_here(family: str, exported: Exported) -> None:
-    """With what the tokenizer says, nothing put before by hand; and opens here as it was."""
     import transformers as t
 
     trained, out = exported(family)
@@ -196,7 +194,6 @@ def test_transformers_goes_on_as_here(family: str, exported: Exported) -> None:
 
 
 def test_a_tokenizer_that_puts_no_sign_is_written_too(tmp_path: Path) -> None:
-    """Where that is asked for, or the model's own folder says so."""
     from transformers import AutoTokenizer
 
     trained = model_of("gpt2 of bytes", tmp_path)
@@ -273,7 +270,6 @@ def test_minicons_scores_masks_the_same(way: str, metric: str, family: str, mini
 
 @pytest.mark.parametrize("family", CAUSAL)
 def test_minicons_scores_what_comes_next_the_same(family: str, minicons: Any, exported: Exported) -> None:
-    """As it is called, for the tokenizer puts the sign; `bos_token=True` would put another."""
     trained, out = exported(family)
     model = minicons.IncrementalLMScorer(str(causal_folder(out)), "cpu")
     assert in_minicons(model) == pytest.approx(nats(trained, "causal", TEXTS), abs=1e-4)
@@ -296,7 +292,6 @@ def test_pairs_as_babylm_scores_them_have_the_sums_of_minicons(
 
 @pytest.mark.parametrize("family", [*MASKED, *CAUSAL])
 def test_sentence_transformers_takes_the_mean(family: str, exported: Exported) -> None:
-    """Of the states of all tokens that the tokenizer makes, padding left out."""
     pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed: pip install -e .[dev]")
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
@@ -364,7 +359,6 @@ json.dump(found.tolist(), open(sys.argv[3], "w"))
 
 
 def test_simple_elmo_reads_the_same_vectors(tmp_path: Path) -> None:
-    """Of all layers."""
     python = os.environ.get("ORDSMED_SIMPLE_ELMO")
     if not python:
         pytest.skip("simple_elmo needs TensorFlow: ORDSMED_SIMPLE_ELMO names the python that has both (see the top)")

@@ -30,7 +30,6 @@ def test_tags_that_mark_spans_are_scored_as_spans(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", get_args(spans.Scheme))
 def test_strict_scores_are_seqevals(tmp_path: Path, name: spans.Scheme) -> None:
-    """Of gold tags as a scheme writes them and of predictions as a network may say them, malformed ones too."""
     pytest.importorskip("seqeval")
     from seqeval import scheme
     from seqeval.metrics import f1_score, precision_score, recall_score
@@ -76,7 +75,6 @@ def test_a_label_mended_since_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("head", ["", "index\tprediction\n"])
 def test_a_number_of_minus_one_is_a_prediction(head: str, tmp_path: Path) -> None:
-    """And as what is right it is not known."""
     rows = [("w1 w2", "w3", "2.5"), ("w1", "w1", "5"), ("w4", "w5", "0"), ("w6", "w7", "-1.0")]
     data, said = tmp_path / "dev.tsv", tmp_path / "said.tsv"
     data.write_text("\n".join(["sentence1\tsentence2\tscore", *map("\t".join, rows)]) + "\n")

@@ -1,4 +1,4 @@
-"""How much text a run had seen: tokens as it counted them, words as its data tell."""
+"""How much text a run was trained on: tokens as counted, words estimated from its data."""
 
 from __future__ import annotations
 

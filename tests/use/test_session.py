@@ -32,7 +32,6 @@ def asked() -> list[tuple[str, SamplingOptions, int]]:
 
 
 def run(lines: Iterable[Any], **how: Any) -> Session:
-    """A session that is given these lines; exceptions are raised where lines are asked for."""
     given = iter(lines)
 
     def ask(sign: str) -> str:
@@ -66,14 +65,12 @@ def test_texts_follow_prompts(asked: list[Any], capsys: pytest.CaptureFixture[st
 
 
 def test_a_word_of_the_callers_ends_the_session(asked: list[Any]) -> None:
-    """Wherever it stands in a line; what comes behind is not read."""
     lines = iter(["once", "please stop now", "on"])
     Session(write, SamplingOptions(), lambda sign: next(lines), lambda line: None, until="stop").run()
     assert ([prompt for prompt, _, _ in asked], list(lines)) == (["once"], ["on"])
 
 
 def test_ctrl_c_ends_the_text_and_not_the_session(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    """At the prompt it tells how to end; a signal ends all."""
     run(["stop", KeyboardInterrupt(), "on"], samples=2)
     told = capsys.readouterr().out
     assert "stop ok (ended)\n" in told
@@ -138,7 +135,6 @@ def test_stop_strings_add_up_and_go(asked: list[Any]) -> None:
     ],
 )
 def test_what_is_told_and_refused(asked: list[Any], line: Any, said: str) -> None:
-    """The session goes on as it was."""
     told: list[str] = []
     given = iter([line, "a"])
 

@@ -1,4 +1,4 @@
-"""Every step of a run as a folder: kept revisions, step 0 made anew; and the folders of each family."""
+"""Every step of a run as a folder: saved revisions, step 0 recomputed, and folders of each model family."""
 
 from __future__ import annotations
 
@@ -73,12 +73,11 @@ def test_revisions_are_kept_without_moments_and_all_are_exported(recipe: Write, 
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "all" / "step-2")
     assert torch.equal(theirs.get_input_embeddings().weight, ours)
     assert not torch.equal(ours, tensors(folder, 4)["model.words.weight"])
-    with pytest.raises(RecipeError, match=r"found 3, which .* does not keep; wanted one of 0, 1, 2, 4, 8, 10"):
+    with pytest.raises(RecipeError, match=r"found 3, but .* has no checkpoint of it; wanted one of 0, 1, 2, 4, 8, 10"):
         export(folder, tmp_path / "x", 3)
 
 
 def test_a_run_goes_on_past_its_revisions(recipe: Write) -> None:
-    """A revision holds no moments: it is nothing to go on from."""
     path = recipe(*BERT, top="revisions = [1, 2]")
     folder = pretrain(str(path))
     for step in (8, 10):
@@ -136,7 +135,7 @@ def test_an_electra_is_two_folders_and_comes_back(recipe: Write, tmp_path: Path)
     stored = weights.read(out / "generator" / "model.safetensors")
     name = "electra.embeddings.word_embeddings.weight"
     weights.write(out / "generator" / "model.safetensors", {**stored, name: stored[name] + 1})
-    with pytest.raises(DataError, match=r"its model.words.weight is not that of the network it shares it with"):
+    with pytest.raises(DataError, match=r"its model.words.weight differs from that of the network that shares it"):
         pretrain(str(recipe(*ELECTRA, name="apart", top=f'init = "{out}"')))
     again = export(out, tmp_path / "again")
     assert files.read_json(again / "config.json") == files.read_json(out / "config.json")
@@ -163,13 +162,12 @@ def test_pairs_and_hybrids_are_exported(recipe: Write, tmp_path: Path) -> None:
 
 
 def test_another_vocabulary_is_refused(recipe: Write, store: Path, tmp_path: Path) -> None:
-    """Of the same size, with two pieces changed about."""
     out = export(pretrain(str(recipe(*BERT))), tmp_path / "hub")
     text = (out / "vocab.txt").read_text().splitlines()
     text[20], text[21] = text[21], text[20]
     (out / "tokenizer.json").unlink()
     (out / "vocab.txt").write_text("\n".join(text) + "\n")
-    with pytest.raises(RecipeError, match=r"init: .* numbers 2 pieces otherwise than the data, `w14` among them"):
+    with pytest.raises(RecipeError, match=r"init: .* gives 2 tokens other ids than the data, such as `w14`"):
         pretrain(str(recipe(*BERT, name="other", top=f'init = "{out}"')))
 
 

@@ -82,7 +82,9 @@ def test_a_stopped_run_opens_at_its_newest_whole_checkpoint(run, capsys):
 
 
 def test_a_step_that_is_not_kept_is_refused_naming_the_kept_ones(tiny_run):
-    with pytest.raises(RecipeError, match=r"--step: found 5, which .*bert does not keep; wanted one of 0, 8, 12"):
+    with pytest.raises(
+        RecipeError, match=r"--step: found 5, but .*bert has no checkpoint of it; wanted one of 0, 8, 12"
+    ):
         open_model(tiny_run.bert, 5)
 
 
@@ -90,7 +92,7 @@ def test_a_run_without_checkpoints_is_told_how_to_get_one(run):
     shutil.rmtree(run / "checkpoints")
     shutil.rmtree(run / "weights")
     Run(run).set(state="running")
-    with pytest.raises(RecipeError, match=r"no checkpoint yet; `ordsmed pretrain .*run` goes on and makes one"):
+    with pytest.raises(RecipeError, match=r"no checkpoint yet; `ordsmed pretrain .*run` resumes it"):
         open_model(run)
 
 
@@ -140,12 +142,11 @@ def test_a_damaged_hugging_face_folder_is_refused(tiny_run, tmp_path):
     with pytest.raises(DataError, match=r"model\.safetensors: cannot be read"):
         open_model(out)
     file.unlink()
-    with pytest.raises(DataError, match="holds no weights"):
+    with pytest.raises(DataError, match="has no weights"):
         open_model(out)
 
 
 def test_a_run_that_took_its_size_from_another_opens(run, tiny_run):
-    """Without [model] in the recipe the network is that of `init`."""
     Run(run).set(state="stopped")
     (run / "weights" / "settings.toml").unlink()
     text = (run / "recipe.toml").read_text()
@@ -154,20 +155,19 @@ def test_a_run_that_took_its_size_from_another_opens(run, tiny_run):
     (run / "recipe.toml").write_text(f'init = "{tiny_run.bert}"\n{head}{tail}')
     assert open_model(run).settings == open_model(tiny_run.bert).settings
     (run / "recipe.toml").write_text(f'init = "{tiny_run.folder}/gone"\n{head}{tail}')
-    with pytest.raises(RecipeError, match=r"was started from .*gone, which is gone"):
+    with pytest.raises(RecipeError, match=r"was started from .*gone, which is missing"):
         open_model(run)
 
 
 @pytest.mark.parametrize(
     ("state", "why"),
-    [("stopped", "it was stopped"), ("failed", "it failed"), ("running", "it is still at work, or was killed")],
+    [("stopped", "it was stopped"), ("failed", "it failed"), ("running", "it is still running, or was killed")],
 )
 def test_weights_of_no_end_are_told(run, capsys, state, why, tmp_path):
-    """Whoever opens a run that did not end hears how far it came; who names a step knows."""
     shutil.rmtree(run / "checkpoints" / "step-000000012")
     Run(run).set(state=state)
     open_model(run)
-    assert f"{run}: step 8 of 12: {why}; `ordsmed pretrain {run}` goes on to its end\n" in capsys.readouterr().err
+    assert f"{run}: step 8 of 12: {why}; `ordsmed pretrain {run}` resumes it\n" in capsys.readouterr().err
     open_model(run, 8)
     assert "of 12" not in capsys.readouterr().err
     card = (export(run, tmp_path / "out") / "README.md").read_text()
@@ -185,12 +185,11 @@ def test_a_first_step_whose_init_is_gone_is_left_out_of_all(run, tmp_path, capsy
     with pytest.raises(DataError, match=r"run: init: found .*gone, no such folder; wanted a run's folder"):
         open_model(run, 0)
     assert [out.name for out in export_all(run, tmp_path / "out")] == ["step-8", "step-12"]
-    assert "step 0 is left out: " in capsys.readouterr().err
+    assert "step 0 is skipped: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", [*LEARNED, "elmo"])
 def test_in_16_bits_a_model_is_as_near_as_by_autocast(family, tmp_path, monkeypatch):
-    """To that of 32 bits; the second time it tells the same; its own weights stay."""
     trained = elmo_made(tmp_path) if family == "elmo" else made(family, tmp_path)
     before = {name: tensor.clone() for name, tensor in own_tensors(trained.objective).items()}
     half = replace(trained, precision="bf16")
@@ -273,12 +272,12 @@ def test_who_cannot_multiply_in_8_bits_is_told_what_can(tmp_path, monkeypatch, c
     monkeypatch.setattr("ordsmed.weights.trained_model.lacks_int8", lambda device: "")
     with pytest.raises(RecipeError, match=r"found int8 with layers split over 2 processes; use fp32 or bf16$"):
         can_multiply(trained, "int8", cpu, 2)
-    with pytest.raises(RecipeError, match=r"found int8, but .* \(elmo\) is not made of blocks of linear layers; use"):
+    with pytest.raises(RecipeError, match=r"found int8, but .* \(elmo\) is not made of linear layers; use"):
         can_multiply(elmo_made(tmp_path / "elmo"), "int8", cpu)
     can_multiply(trained, "fp32", cpu, 2)
     assert capsys.readouterr().err == ""
     can_multiply(trained, "int8", cpu)
-    assert "--precision: 8 layers of the blocks multiply in 8 bits, all else in fp32" in capsys.readouterr().err
+    assert "--precision: 8 linear layers are computed in int8, the rest in fp32" in capsys.readouterr().err
 
 
 @WITH_INT8

@@ -86,7 +86,6 @@ def new(tmp_path: Path) -> Tokenizer:
 def moved(
     family: str, old: Tokenizer, new: Tokenizer, how: Vocabulary = "transplant", seed: int = 1
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], Beginning, set[str]]:
-    """A model's tensors, those under the other vocabulary, and what is told of them."""
     network, learned, tables = FAMILIES[family]
     torch.manual_seed(3)
     theirs, ours = shaken(learned.build(network, old)), fresh(learned, network, new, seed)
@@ -171,7 +170,6 @@ def test_fresh_tables_are_those_of_a_model_without_a_start(old: Tokenizer, new: 
 
 
 def test_chance_is_not_touched(old: Tokenizer, new: Tokenizer) -> None:
-    """What draws numbers after it draws the same as without it."""
     network, learned, _ = FAMILIES["bert"]
     objective, theirs = fresh(learned, network, new, 1), learned.build(network, old)
     torch.manual_seed(5)
@@ -249,7 +247,9 @@ def test_what_cannot_be_moved(monkeypatch: pytest.MonkeyPatch, old: Tokenizer, n
     network, learned, _ = FAMILIES["bert"]
     origin = Held(None, old, is_run=False)
     monkeypatch.setattr(transplant.foreign, "tokenizer_of", lambda folder: None)
-    with pytest.raises(RecipeError, match="vocabulary: found transplant, but theirs reads letters and has no pieces"):
+    with pytest.raises(
+        RecipeError, match="vocabulary: found transplant, but theirs reads characters and has no tokens"
+    ):
         begin(fresh(learned, network, new, 1), origin, learned, network, new, "transplant", 1)  # type: ignore[arg-type]
 
     class Sideways:
@@ -258,5 +258,5 @@ def test_what_cannot_be_moved(monkeypatch: pytest.MonkeyPatch, old: Tokenizer, n
             objective.model.words.weight = torch.nn.Parameter(torch.zeros(4, tokenizer.vocabulary))
             return objective
 
-    with pytest.raises(RecipeError, match=r"vocabulary: model\.words\.weight has no row for each piece"):
+    with pytest.raises(RecipeError, match=r"vocabulary: model\.words\.weight does not have a row for each token"):
         tables_of(Sideways(), network, new)

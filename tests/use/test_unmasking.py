@@ -1,4 +1,4 @@
-"""Writing by filling: the surest gap first, the others asked anew; texts of masked models, hybrids' gaps."""
+"""Writing by filling masks: the most certain first, the others scored again; masked models and hybrids."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def trained(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Trained:
 
 
 def shares(trained: Trained, ids: list[int]) -> torch.Tensor:
-    """What the network says of every place of a row, signs left out; a hybrid's stand at the place before."""
     row, more = torch.tensor([ids]), {}
     if trained.objective.shifted:
         more = {"documents": torch.ones_like(row), "causal": torch.zeros(1, dtype=torch.bool)}
@@ -95,7 +94,6 @@ def test_the_surest_comes_first(trained: Trained, together: int) -> None:
 
 
 def test_a_text_is_written_behind_its_prompt(trained: Trained) -> None:
-    """Exactly as many tokens as are asked for, no sign among them; of a hybrid token by token."""
     made = generate(trained, "w1 w2", SamplingOptions(tokens=7, temperature=0))
     own = trained.tokenizer
     ids = own.encode(made.text)
@@ -110,7 +108,6 @@ def test_a_text_is_written_behind_its_prompt(trained: Trained) -> None:
 
 @pytest.mark.parametrize("stop", [(), ("w1",), ("w2 w", "w3 w")])
 def test_a_stream_holds_what_stands_before_the_first_gap(tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
-    """After every pass, but for the last word, which a piece may yet be joined to; in all it is the text."""
     network, how = writing(model_of("diffusion", tokenizer)), SamplingOptions(tokens=12, seed=5, stop=stop)
     whole = next(generate_all(network, ["w1"], how))
     pieces = list(steps(network, "w1", how))
@@ -153,7 +150,6 @@ def test_an_order_by_chance_is_one(tokenizer: Tokenizer) -> None:
 
 
 def test_long_texts_slide(tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]) -> None:
-    """In blocks of half a window, each seeing what stands before it; said once."""
     trained = model_of("mlm", tokenizer)
     network = writing(trained)
     for _ in range(2):
@@ -182,7 +178,6 @@ def test_stop_strings_and_penalties(tokenizer: Tokenizer) -> None:
 
 
 def test_pieces_stand_where_masks_stood(tokenizer: Tokenizer) -> None:
-    """What was there stays as it was; a piece that goes on with a word joins it; bytes too."""
     ing, w7 = (tokenizer.encode(text)[-1] for text in ("w1ing", "w7"))
     assert put_in(tokenizer, "A  b [MASK], C [MASK]!", [ing, w7]) == "A  bing, C w7!"
     names = [*vocabulary.ROBERTA, *"abĠ", "Ġa", "<mask>"]

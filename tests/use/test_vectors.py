@@ -37,7 +37,6 @@ def test_what_is_renamed_stands_on_the_disk_before(tmp_path: Path, synced: list[
 
 
 def test_row_groups_of_parquet_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits in memory does not grow with the text; whatever the groups, entries come in their order."""
     parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr(vectors, "GROUP", 1000)
     with vectors.writing(tmp_path / "v.parquet", (None, 2), "float32") as writer:
@@ -83,8 +82,8 @@ def test_rows_that_are_read_at_once() -> None:
 
 def test_lines_that_wait_are_bounded_by_their_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     reader: Any = SimpleNamespace(layers=2, width=4)
-    monkeypatch.setattr("ordsmed.use.embed.HELD_LINES", 4)
-    monkeypatch.setattr("ordsmed.use.embed.HELD_BYTES", 3 * 32)  # of three words
+    monkeypatch.setattr("ordsmed.use.embed.BUFFER_LINES", 4)
+    monkeypatch.setattr("ordsmed.use.embed.BUFFER_BYTES", 3 * 32)  # of three words
     lines = ["a", "b c", "d e f g", "", "", "", "", "x"]
     assert list(_buffers(lines, reader, Form())) == [["a", "b c"], ["d e f g"], ["", "", "", ""], ["x"]]
     assert list(_buffers(lines, reader, Form(carry=True, batch=3))) == [lines[:3], lines[3:6], lines[6:]]
@@ -104,7 +103,6 @@ def test_layers_by_their_numbers() -> None:
 
 
 def test_the_plain_script_s_cell_by_hand() -> None:
-    """What it carries is cut at 3, as ours is; slopes stop at the carried states."""
     script = object.__new__(PlainBiLm)
     big = torch.full((1, 1), 50.0)
     cell = {"enter": torch.full((4, 1), 50.0), "carry": torch.zeros(4, 1), "bias": torch.zeros(4), "project": big}

@@ -10,10 +10,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Unpack, cast, overload
+from typing import Any, Literal, Unpack, cast
 
 from ordsmed.api.example_files import evaluated_files
-from ordsmed.api.options import EmbedOptions, Texts, WritingOptions, embed_form, sampling_options, text_of, texts_of
+from ordsmed.api.methods import ModelMethods
+from ordsmed.api.options import EmbedOptions, Texts, embed_form, text_of, texts_of
 from ordsmed.base import hub
 from ordsmed.base import settings as recipes
 from ordsmed.base.errors import OrdsmedError, RecipeError
@@ -21,20 +22,17 @@ from ordsmed.base.files import errors_in_one_line
 from ordsmed.base.menu import kind_of
 from ordsmed.base.screen import command, html_table
 from ordsmed.data.unknown import MOST
-from ordsmed.learn.score.answers import Answered
 from ordsmed.learn.task import Task
 from ordsmed.measure.evaluation.evaluate import ask
 from ordsmed.measure.evaluation.recipe import named
 from ordsmed.measure.evaluation.results import table
 from ordsmed.measure.likelihood import surprisal
-from ordsmed.measure.likelihood.surprisal import Scored
 from ordsmed.use import answer, embed, fill, generate, predict
-from ordsmed.use.embed import Embedded, Source
-from ordsmed.use.fill import Filled
+from ordsmed.use.embed import Source
 from ordsmed.use.generation.network import writing
-from ordsmed.use.generation.options import Generated, SamplingOptions
+from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.use.generation.unmasking import fill_all
-from ordsmed.use.predict import Classified, Evaluated, Predicted, Tagged
+from ordsmed.use.predict import Evaluated, Predicted
 from ordsmed.weights.trained_model import Trained, at_steps, opened
 
 
@@ -67,7 +65,7 @@ def open(  # shadows the builtin in this module, because users call it ordsmed.o
 
 
 @dataclass(frozen=True)
-class OpenModel:
+class OpenModel(ModelMethods):
     """A trained model, opened. A text gives one result, a list of texts a list of results."""
 
     trained: Trained
@@ -117,18 +115,13 @@ class OpenModel:
         rows = zip(names, facts, strict=True)
         return html_table(row for row in rows if row[1])
 
-    @overload
-    def fill(self, texts: str, *, best: int = 5, targets: Sequence[str] = ()) -> Filled: ...
-    @overload
-    def fill(self, texts: Texts, *, best: int = 5, targets: Sequence[str] = ()) -> list[Filled]: ...
-    def fill(self, texts: str | Texts, *, best: int = 5, targets: Sequence[str] = ()) -> Filled | list[Filled]:
-        """Return the best guesses for each [MASK] of a text. `targets` restricts them to these tokens.
+    def _results(self, method: str, *inputs: list[Any], **options: object) -> list[Any]:
+        self.check(method)
+        return RUN[method](self.trained, *inputs, **options)
 
-        model.fill("it is [MASK].").masks[0][0].text
-        """
-        self.check("fill")
-        filled = fill.fill_each(self.trained, texts_of("fill", texts), best, targets)
-        return filled[0] if isinstance(texts, str) else filled
+    def _stream(self, prompt: str, options: SamplingOptions) -> Iterator[str]:
+        self.check("generate")
+        return generate.stream(writing(self.trained), prompt, options)
 
     def fill_all(self, text: str, *, together: int = 1) -> str:
         """Return a text with all masks filled.
@@ -139,102 +132,6 @@ class OpenModel:
         """
         self.check("fill")
         return fill_all(self.trained, text_of("fill_all", text), SamplingOptions(temperature=0, together=together))
-
-    @overload
-    def generate(self, prompts: str = "", **options: Unpack[WritingOptions]) -> Generated: ...
-    @overload
-    def generate(self, prompts: Texts, **options: Unpack[WritingOptions]) -> list[Generated]: ...
-    def generate(self, prompts: str | Texts = "", **settings: Unpack[WritingOptions]) -> Generated | list[Generated]:
-        """Return how the model continues a text; it begins an empty one itself. Masked models fill masks.
-
-        Several prompts, or `samples`, give a list with all samples of each prompt.
-
-            model.generate("The value of", tokens=20, share=0.9).text
-        """
-        self.check("generate")
-        options = sampling_options(settings)
-        texts = list(generate.generate_all(writing(self.trained), texts_of("generate", prompts), options))
-        return texts[0] if isinstance(prompts, str) and options.samples == 1 else texts
-
-    def stream(self, prompt: str = "", **options: Unpack[WritingOptions]) -> Iterator[str]:
-        """Yield the text after the prompt in pieces, as they are generated.
-
-        for piece in model.stream("The value of"): print(piece, end="", flush=True)
-        """
-        self.check("generate")
-        return generate.stream(writing(self.trained), text_of("stream", prompt), sampling_options(options))
-
-    @overload
-    def embed(self, texts: str, **options: Unpack[EmbedOptions]) -> Embedded: ...
-    @overload
-    def embed(self, texts: Texts, **options: Unpack[EmbedOptions]) -> list[Embedded]: ...
-    def embed(self, texts: str | Texts, **options: Unpack[EmbedOptions]) -> Embedded | list[Embedded]:
-        """Return a vector for each word of a text, or one for the whole text (of="sentences").
-
-        `ordsmed help embed` explains the options.
-
-            model.embed("it is old", of="sentences").vectors.shape
-        """
-        rows = embed.embedded(self.trained, texts_of("embed", texts), embed_form(options))
-        return rows[0] if isinstance(texts, str) else rows
-
-    @overload
-    def answer(self, question: str, context: str, *, best: int = 3) -> Answered: ...
-    @overload
-    def answer(self, question: Texts, context: Texts, *, best: int = 3) -> list[Answered]: ...
-    def answer(self, question: str | Texts, context: str | Texts, *, best: int = 3) -> Answered | list[Answered]:
-        """Return the part of a text that answers a question, with its probability and other candidates.
-
-        model.answer("What does it raise?", "It takes bytes and raises a key error.").text
-        """
-        self.check("answer")
-        answered = answer.answer_each(self.trained, texts_of("answer", question), texts_of("answer", context), best)
-        return answered[0] if isinstance(question, str) else answered
-
-    @overload
-    def classify(self, texts: str, seconds: str = "") -> Classified: ...
-    @overload
-    def classify(self, texts: Texts, seconds: Texts = ()) -> list[Classified]: ...
-    def classify(self, texts: str | Texts, seconds: str | Texts = ()) -> Classified | list[Classified]:
-        """Return the class of a text, or its predicted number. A model for pairs needs a second text.
-
-        model.classify("the fox mends the gate").label
-        """
-        self.check("classify")
-        pairs = texts_of("classify", seconds) if seconds else []
-        labelled = predict.classified(self.trained, texts_of("classify", texts), pairs)
-        return labelled[0] if isinstance(texts, str) else labelled
-
-    @overload
-    def tag(self, sentences: str) -> Tagged: ...
-    @overload
-    def tag(self, sentences: Texts | Sequence[Texts]) -> list[Tagged]: ...
-    def tag(self, sentences: str | Texts | Sequence[Texts]) -> Tagged | list[Tagged]:
-        """Return a tag for each word of a sentence: a text, split at white space, or a list of words.
-
-        model.tag("Newts swim in Bergen").tags
-        """
-        self.check("tag")
-        several = sentences if isinstance(sentences, list | tuple) else texts_of("tag", sentences)
-        words = [sentence.split() if isinstance(sentence, str) else texts_of("tag", sentence) for sentence in several]
-        tagged = predict.tagged(self.trained, words)
-        return tagged[0] if isinstance(sentences, str) else tagged
-
-    @overload
-    def score(self, texts: str, *, way: str = "") -> Scored: ...
-    @overload
-    def score(self, texts: Texts, *, way: str = "") -> list[Scored]: ...
-    def score(self, texts: str | Texts, *, way: str = "") -> Scored | list[Scored]:
-        """Return the log likelihood of a text, and the surprisal of each token and word in bits.
-
-        `way` is causal, masked (each token masked by itself), word (with the word's tokens to the right of it), detect
-        (how real an ELECTRA finds each token), forward, backward or mean (ELMo). Empty is the model's usual way.
-
-            model.score("Newts swim in Bergen").words[0].bits
-        """
-        self.check("score")
-        results = surprisal.score_each(self.trained, texts_of("score", texts), way)
-        return results[0] if isinstance(texts, str) else results
 
     def at_steps(self, steps: Literal["all"] | Sequence[int] = "all") -> Iterator[OpenModel]:
         """Yield the model at each checkpoint of its run, opened with the same options.
@@ -329,6 +226,17 @@ class OpenModel:
 
 
 VERBS = {"score": "surprisal"}  # commands with another name than the method
+RUN: dict[str, Callable[..., list[Any]]] = {  # (trained model, inputs, options) -> results
+    "fill": fill.fill_each,
+    "generate": lambda trained, prompts, **options: [
+        *generate.generate_all(writing(trained), prompts, SamplingOptions(**options))
+    ],
+    "embed": lambda trained, texts, **options: embed.embedded(trained, texts, embed.Form(**options)),
+    "answer": answer.answer_each,
+    "classify": predict.classified,
+    "tag": predict.tagged,
+    "score": surprisal.score_each,
+}
 CHECKS: dict[str, Callable[[Trained], object]] = {
     "fill": fill.check,
     "generate": generate.check,

@@ -67,7 +67,7 @@ def index(
     trained = model.trained if isinstance(model, OpenModel) else opened(model, **opening) if model else None
     encoder = index_encoder(trained, pool, batch) if trained is not None and kind != "words" else None
     if isinstance(encoder, TextEncoder) and pool in ("", "mean"):
-        encoder = _as_it_stands(encoder, Path(os.fspath(out)))
+        encoder = _with_index_pooling(encoder, Path(os.fspath(out)))
     length = length or min(Indexing.length, longest_of(encoder) if encoder else Indexing.length)
     name = "" if model is None else str(model.folder) if isinstance(model, OpenModel) else os.fspath(model)
     table = {
@@ -92,7 +92,7 @@ def index(
     return finished
 
 
-def _as_it_stands(encoder: TextEncoder, out: Path) -> TextEncoder:
+def _with_index_pooling(encoder: TextEncoder, out: Path) -> TextEncoder:
     """Return the encoder, pooling words if the index in `out` was built when `mean` was the mean of words."""
     former = replace(encoder, pool="words")
     return former if out.is_dir() and Run(out).status.get("model_key") == former.key() else encoder

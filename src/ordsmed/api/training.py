@@ -55,7 +55,7 @@ def pretrain(
         run = ordsmed.pretrain("tiny/bert", steps=100, out="work/short", **{"phase.learning_rate": 1e-3})
         run.scores["validation"], run.open().fill("it is [MASK].")
     """
-    options = SessionOptions(deadline=_until(deadline), anew=anew, site=site, yes=yes)
+    options = SessionOptions(deadline=_seconds(deadline), anew=anew, site=site, yes=yes)
     perform = _part_of(pretraining.pretrain, part, devices)
     return _trained(PretrainingPlan, perform, recipe, overrides, layout, settings, devices, restarts, options)
 
@@ -88,7 +88,7 @@ def finetune(
         run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
         run.scores["f1"], run.open().tag("Newts swim in Bergen")
     """
-    options = SessionOptions(deadline=_until(deadline), anew=anew, site=site)
+    options = SessionOptions(deadline=_seconds(deadline), anew=anew, site=site)
     settings |= {f"task.{split}": data for split, data in (("train", train), ("dev", dev)) if data is not None}
     settings = with_example_files(str(recipe), overrides, settings)
     perform = _part_of(finetuning.finetune, part, devices)
@@ -139,8 +139,7 @@ def _by_processes(
     return folder
 
 
-def _until(deadline: str | float | None) -> float | None:
-    """Return the deadline in seconds."""
+def _seconds(deadline: str | float | None) -> float | None:
     try:
         left = seconds(deadline) if isinstance(deadline, str) else deadline
     except ValueError:

@@ -43,9 +43,9 @@ def _rows(facts: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]
             continue
         if isinstance(value, Mapping):
             yield from _rows(value, f"{name} ")
-        elif value not in (None, "", 0) and not isinstance(value, list) and len(text := _said(value)) <= LONGEST:
+        elif value not in (None, "", 0) and not isinstance(value, list) and len(text := _as_text(value)) <= LONGEST:
             yield name, text
 
 
-def _said(value: object) -> str:
+def _as_text(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else in_words(value)

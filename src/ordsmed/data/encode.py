@@ -60,25 +60,25 @@ class Encoding:
     corpus: str = ""
     "folder or recipe of a corpus"
     tokenizer: str
-    'folder, file or recipe of a tokenizer; a recipe of your own texts (corpus = "folder") learns from `corpus`'
+    'folder, file or recipe of a tokenizer; a recipe with corpus = "folder" is trained on `corpus`'
     sentences: bool = True
-    "a sequence a sentence; false: a sequence a document"
+    "store each sentence as a sequence; false: each document"
     max_unknown: float = MOST
-    "share of all tokens that may be unknown to the tokenizer; more is refused; of whole words any"
+    "largest accepted share of unknown tokens; not checked for a vocabulary of words"
     processes: int | None = None
-    "that encode side by side; not said: one a core, fewer for a small corpus"
+    "number of processes; default: one per core, fewer for a small corpus"
     engine: str | None = None
-    "address (or file) of a Dask scheduler whose workers share this folder and the corpus; instead of processes"
+    "address or file of a Dask scheduler, used instead of processes; its workers must see this folder and the corpus"
     records: str | list[str] = ""
-    "in place of a corpus: TFRecords of BERT's or ELECTRA's examples, or ids as nanoGPT's .bin; files, patterns"
+    "instead of a corpus: files or patterns of TFRecords (BERT's or ELECTRA's examples) or ids (nanoGPT's .bin)"
     validation_records: str | list[str] = ""
-    "of those, the ones that are held out"
+    "the files of the validation split, in the same formats"
     out: str | None = None
-    "folder of the result; work/encode/ and the recipe's name if not said"
+    "output folder; default: work/encode/ and the recipe's name"
 
     def __post_init__(self) -> None:
         if bool(self.corpus) == bool(self.records):
-            problem = f"found {self.corpus} beside records" if self.corpus else "missing"
+            problem = f"found {self.corpus} together with records" if self.corpus else "missing"
             raise ValueError(f"corpus: {problem}; wanted a corpus, or `records` of examples")
         at_least(self, processes=1)
         check_share("max_unknown", self.max_unknown)
@@ -106,7 +106,7 @@ class Encoding:
         facts = tokenizer.facts
         options = How(run.path / "tokenizer", tokenizer.fingerprint, self.sentences)
         with _lexicon(run.path, tokenizer) as lexicon:
-            kept = KeptEncoding(run.path, f"{VERSION} {fingerprint(self)}", lexicon)
+            kept = EncodingState(run.path, f"{VERSION} {fingerprint(self)}", lexicon)
             for split in SPLITS:
                 if paths := parts(corpus, split):
                     facts[split] = kept.splits.get(split) or self._split(
@@ -119,7 +119,7 @@ class Encoding:
             written = Lexicon.open(run.path)
             facts |= {"words": len(written), "long": written.long}
         if not facts.get("train", {}).get("tokens"):
-            raise DataError(corpus, "gives no token to train on", "text that the tokenizer knows", "look at the corpus")
+            raise DataError(corpus, "has no tokens to train on", "text that the tokenizer knows", "check the corpus")
         stores = [run.path / f"{split}{end}" for split in SPLITS if split in facts for end in (".bin", ".idx")]
         facts["checksums"] = {path.name: files.checksum(path) for path in stores}
         status = Run(corpus).status
@@ -157,7 +157,7 @@ class Encoding:
             (run.path / name).unlink(missing_ok=True)
 
     def _split(
-        self, paths: list[Path], prefix: Path, tokenizer: Tokenizer, options: How, kept: KeptEncoding
+        self, paths: list[Path], prefix: Path, tokenizer: Tokenizer, options: How, kept: EncodingState
     ) -> dict[str, Any]:
         size, lexicon = sum(path.stat().st_size for path in paths), kept.lexicon
         processes = min(self.processes or cores(), max(1, size // SHARE) if not self.processes else size)
@@ -176,7 +176,7 @@ class Encoding:
                     share = store.unknown_share(tokenizer.unknown)
                     if store.token_count > EARLY and share > self.max_unknown:
                         self._check_unknown(paths, prefix.name, tokenizer, {**store.facts(), "unknown": share})
-                    kept.now_and_then(store, encoded.end, total)
+                    kept.save_periodically(store, encoded.end, total)
                     shown.add(encoded.bytes / 1e6, notes=[f"(kept every {EVERY:.0f} s)"])
         stored = sum(prefix.with_name(prefix.name + end).stat().st_size for end in (".bin", ".idx"))
         tokens = max(store.token_count, 1)
@@ -202,7 +202,7 @@ class LinePosition:
         return LinePosition(note.get("file", ""), note.get("byte", 0))
 
 
-class KeptEncoding:
+class EncodingState:
     """The state of an interrupted encoding: finished splits, and the position within the current split."""
 
     def __init__(self, folder: Path, key: str, lexicon: LexiconWriter | None) -> None:
@@ -214,10 +214,12 @@ class KeptEncoding:
     def since(self, store: StoreWriter) -> int:
         """Restore the words of a resumed store and return the number of bytes of text that it holds."""
         if store.note and not self._words(store.note["words"]):
-            raise DataError(self.path.parent / STRANGERS, "lacks words", "those of the store", "encode with --anew")
+            raise DataError(
+                self.path.parent / STRANGERS, "words are missing", "those of the store", "encode with --anew"
+            )
         return int(store.note.get("text", 0))
 
-    def now_and_then(self, store: StoreWriter, at: LinePosition, text: int) -> None:
+    def save_periodically(self, store: StoreWriter, at: LinePosition, text: int) -> None:
         if time.monotonic() - self.last > EVERY:
             words = self.lexicon.keep() if self.lexicon else 0
             store.keep(at=asdict(at), text=text, words=words)
@@ -347,7 +349,7 @@ class LineEncoder:
         try:
             document: Document = self.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DataError(block.place(number), str(error), "one document a line", "make the corpus again") from None
+            raise DataError(block.place(number), str(error), "one document per line", "make the corpus again") from None
         return document
 
 
@@ -391,5 +393,5 @@ def _corpus(name: str) -> Path:
 def _describe(split: str, facts: dict[str, Any]) -> str:
     return (
         f"{split}: {', '.join(many(facts[f'{noun}s'], noun) for noun in ('document', 'sequence', 'token'))}, "
-        f"{facts['bytes_a_token']:.2f} bytes of text a token, {facts['unknown']:.3%} unknown"
+        f"{facts['bytes_a_token']:.2f} bytes of text per token, {facts['unknown']:.3%} unknown"
     )

@@ -22,7 +22,7 @@ def examples(columns: Sequence[Sequence[str]], length: int, reader: TextReader, 
     features, cut = cut_examples(columns, length, reader)
     if cut.any():
         count = f"{int(cut.sum()):,} of {many(len(cut), called)}"
-        say(f"{count} are longer than {length} tokens, and cut (task.length)")
+        say(f"{count} are longer than {length} tokens (task.length): truncated")
     return features
 
 

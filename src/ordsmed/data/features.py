@@ -65,7 +65,7 @@ class Features:
         columns = {p.stem: files.mapped(p, "a column of features", "delete the folder") for p in folder.glob("*.npy")}
         columns = {FORMER.get(name, name): values for name, values in columns.items()}
         if "starts" not in columns or "ids" not in columns:
-            raise DataError(folder, "lacks starts.npy or ids.npy", "features", "delete the folder")
+            raise DataError(folder, "starts.npy or ids.npy is missing", "features", "delete the folder")
         names = {f.name for f in dataclasses.fields(Features)} - {"more"}
         more = {name.removeprefix("more."): values for name, values in columns.items() if name not in names}
         return Features(**{name: values for name, values in columns.items() if name in names}, more=more)
@@ -118,14 +118,14 @@ class Packing:
     def batch(self, features: Features, chosen: Ints, numbers: Ints) -> Batch:
         """Return the batch of the examples `chosen`; `numbers` are their row numbers."""
         sizes = features.sizes[chosen]
-        length, row, column = self._laid(sizes)
+        length, row, column = self._layout(sizes)
         rows = int(row.max()) + 1
         inside = run(sizes)
         example = np.repeat(np.arange(len(chosen)), sizes)
         location = (row * length + column)[example] + inside
         source = features.starts[chosen][example] + inside
 
-        def laid(values: NDArray[Any] | None, fill: int, dtype: type[np.generic]) -> NDArray[Any]:
+        def fill_rows(values: NDArray[Any] | None, fill: int, dtype: type[np.generic]) -> NDArray[Any]:
             filled = np.full(rows * length, fill, dtype)
             if values is not None:
                 filled[location] = values[source]
@@ -134,14 +134,14 @@ class Packing:
         documents, positions = np.zeros(rows * length, np.int32), np.zeros(rows * length, np.int64)
         documents[location] = _order_in_row(row, column)[example]
         positions[location] = inside
-        marks = laid(features.marks, NOT_ASKED, np.int64)
-        tokens = laid(features.ids, self.pad, np.int64)
+        marks = fill_rows(features.marks, NOT_ASKED, np.int64)
+        tokens = fill_rows(features.ids, self.pad, np.int64)
         return batch_of(
             numbers=numbers,
             tokens=tokens,
             positions=positions.reshape(rows, length),
             documents=see(documents.reshape(rows, length)),
-            types=None if features.types is None else laid(features.types, 0, np.int64),
+            types=None if features.types is None else fill_rows(features.types, 0, np.int64),
             targets=np.maximum(marks, 0),
             weights=(marks != NOT_ASKED).astype(np.float32),
             spans=np.stack([row * length + column, sizes], 1),
@@ -149,7 +149,7 @@ class Packing:
             **_listed(features, tokens),
         )
 
-    def _laid(self, sizes: Ints) -> tuple[int, Ints, Ints]:
+    def _layout(self, sizes: Ints) -> tuple[int, Ints, Ints]:
         if self.alone:
             return self.length or rounded(sizes), np.arange(len(sizes)), np.zeros_like(sizes)
         return (self.length, *_packed(sizes, self.length)) if self.length else _well_packed(sizes)

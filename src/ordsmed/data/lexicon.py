@@ -48,12 +48,14 @@ class Lexicon:
             head = file.read(HEADER.size)
         size = index.stat().st_size - HEADER.size
         if len(head) < HEADER.size or not head.startswith(MAGIC) or size < 8 or size % 8:
-            raise DataError(index, "is no whole index", f"{MAGIC!r} and 64-bit numbers", "copy or encode it again")
+            raise DataError(
+                index, "is not a complete index", f"{MAGIC!r} and 64-bit numbers", "copy or encode it again"
+            )
         _, known, unknown = HEADER.unpack(head)
         starts: Ints = np.memmap(index, "<i8", "r", HEADER.size, (size // 8,)).view(np.ndarray)
         on_disk = characters.stat().st_size
         if starts[0] != 0 or starts[-1] != on_disk or (np.diff(starts) < 0).any() or not unknown < known < len(starts):
-            wanted = f"{int(starts[-1])} bytes, as {INDEX} says of its {len(starts) - 1} words"
+            wanted = f"{int(starts[-1])} bytes, according to {INDEX}, of {len(starts) - 1} words"
             raise DataError(characters, f"{on_disk} bytes", wanted, "copy or encode it again")
         return Lexicon(np.memmap(characters, "u1", "r").view(np.ndarray), starts, known, unknown)
 

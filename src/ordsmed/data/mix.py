@@ -22,21 +22,21 @@ class Mix:
     """Shares of stores by their sizes; exactly one of the two settings."""
 
     temperature: float | None = None
-    """a share goes with tokens to this power: 1 as they are, 0 all alike; elsewhere alpha, 1 / temperature"""
+    """exponent of a store's size in its share: 1 proportional, 0 equal; elsewhere alpha, or 1 / temperature"""
     unimax: float | None = None
-    """all alike, but none is gone through more often than so many times"""
+    """equal shares, but no store is read more often than this many times"""
 
     def __post_init__(self) -> None:
         if self.temperature is None and self.unimax is None:
-            raise ValueError("temperature: missing; wanted it, or `unimax`")
+            raise ValueError("temperature: missing; wanted it or `unimax`")
         if None not in (self.temperature, self.unimax):
-            raise ValueError("unimax: found beside temperature; wanted one of the two")
+            raise ValueError("unimax: found together with temperature; wanted one of the two")
         if self.temperature is not None and not 0 <= self.temperature <= 1:
             problem = f"found {self.temperature:g}; wanted 0 to 1"
-            remedy = f": who divides by a temperature of {self.temperature:g} means {1 / self.temperature:.3g} here"
+            remedy = f"; a temperature of {self.temperature:g} that divides is {1 / self.temperature:.3g} here"
             raise ValueError(f"temperature: {problem}{remedy if self.temperature > 1 else ''}")
         if self.unimax is not None and not 0 < self.unimax < math.inf:
-            raise ValueError(f"unimax: found {self.unimax:g}; wanted passes, above 0")
+            raise ValueError(f"unimax: found {self.unimax:g}; wanted a number of passes above 0")
 
     def shares(self, counts: Sequence[float], budget: float, location: str = "mix") -> list[float]:
         """Return each store's share of `budget` tokens; `counts`: tokens of each store."""
@@ -63,12 +63,12 @@ def listed(names: Names, mix: Mix | None = None) -> dict[str, float]:
         return {names: 1.0}
     if not isinstance(names, Mapping):
         if len(set(names)) < len(names) or not names:
-            raise ValueError(f"data: found {as_toml(names)}; wanted one or more, each once")
+            raise ValueError(f"data: found {as_toml(names)}; wanted one or more different ones")
         return dict.fromkeys(names, 1.0)
     if not names or not all(0 <= weight < math.inf for weight in names.values()):
         raise ValueError(f"data: found {as_toml(names)}; wanted one or more, with weights of 0 or more")
     if not any(names.values()):
-        raise ValueError(f"data: found {as_toml(names)}; wanted a weight above 0, for nothing would be read")
+        raise ValueError(f"data: found {as_toml(names)}; wanted a weight above 0, or no data would be read")
     if mix is not None and len(set(names.values())) > 1:
-        raise ValueError("mix: found beside weights of data; wanted one of the two: name the data as a list")
+        raise ValueError("mix: found together with weights of data; wanted one of the two: give the data as a list")
     return dict(names)

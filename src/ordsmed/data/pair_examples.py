@@ -109,19 +109,19 @@ class PairExamples:
     def walk(self, blocks: Ints, *parts: object) -> Pairs:
         key = chance.key(*self.key, *parts)
         make = {"next": self._next, "order": self._order, "electra": self._electra}[self.style]
-        borders = zip(self._border(blocks).tolist(), self._border(blocks + 1).tolist(), strict=True)
+        borders = zip(self._first_sentences(blocks).tolist(), self._first_sentences(blocks + 1).tolist(), strict=True)
         pairs = Pairs.join([NONE, *(make(s, key) for a, b in borders if (s := self._sentences(a, b)) is not None)])
-        return self._elsewhere(pairs, key) if self.style == "next" else pairs
+        return self._from_other_documents(pairs, key) if self.style == "next" else pairs
 
     def _expected(self) -> int:
         count = min(self.blocks, TRIAL)
         blocks = np.arange(count) * self.blocks // count
         starts = self.source.starts
-        walked = int((starts[self._border(blocks + 1)] - starts[self._border(blocks)]).sum())
+        walked = int((starts[self._first_sentences(blocks + 1)] - starts[self._first_sentences(blocks)]).sum())
         pair_count = len(self.walk(blocks, "trial"))
         return max(1, int(pair_count * (int(starts[-1]) / walked) / self.groups)) if pair_count else 0
 
-    def _border(self, blocks: Ints) -> Ints:
+    def _first_sentences(self, blocks: Ints) -> Ints:
         """Return the first sentence of each block: that of its first document, or a cut within a long document."""
         starts, documents = self.source.starts, self.source.document_starts
         grid = np.minimum(blocks * BLOCK, self.sentences)
@@ -149,11 +149,11 @@ class PairExamples:
         end = sentences.reach(self._aims(sentences.document, 2, self.length - SPECIAL, key))
         middle = position + 1 + _draw(key, SPLIT, starts[:-1], np.maximum(end - position - 1, 1))
         elsewhere = (end - position == 1) | (chance.unit(key, COIN, starts[:-1]) < 0.5)
-        at = follow(np.where(elsewhere, middle, end))
+        at = chunk_starts(np.where(elsewhere, middle, end))
         begin, stop = np.stack([starts[at], starts[middle[at]]], 1), np.stack([starts[middle[at]], starts[end[at]]], 1)
         return Pairs(begin, stop, elsewhere[at].astype(np.int64))
 
-    def _elsewhere(self, examples: Pairs, key: int) -> Pairs:
+    def _from_other_documents(self, examples: Pairs, key: int) -> Pairs:
         """For label 1, replace B by sentences of another document, from a random one until the target length."""
         starts, borders = self.source.starts, self.source.document_starts
         far = np.flatnonzero(examples.mark)
@@ -191,7 +191,7 @@ class PairExamples:
         aim = self._aims(sentences.document, 2, self.length - SPECIAL, key)
         end = np.maximum(sentences.reach(aim), np.minimum(position + 2, sentences.last))
         begin = np.where(end - position == 1, np.maximum(position - 1, sentences.first), position)
-        at = follow(end)
+        at = chunk_starts(end)
         at = at[end[at] - begin[at] > 1]
         begin, end = begin[at], end[at]
         middle = begin + 1 + _draw(key, SPLIT, starts[at], end - begin - 1)
@@ -205,7 +205,7 @@ class PairExamples:
         starts = sentences.starts
         aim = self._aims(starts[:-1], SPECIAL + 2, self.length, key)
         end = sentences.reach(aim)
-        at = follow(end)
+        at = chunk_starts(end)
         whole = chance.unit(key, SINGLE, starts[at]) < self.single
         nothing = starts[end[at]]
         full = np.where(whole, WHOLE, (aim[at] - SPECIAL) // 2)
@@ -236,7 +236,7 @@ class Ahead:
         return pairs
 
 
-def follow(after: Ints) -> Ints:
+def chunk_starts(after: Ints) -> Ints:
     """Return the first sentences of consecutive chunks, where `after` gives each chunk's successor."""
     successors, location, visited = after.tolist(), 0, []
     while location < len(successors):

@@ -76,7 +76,7 @@ class PairRows:
         ]
         for index, examples in enumerate(self.examples):
             if not len(examples):
-                problem = "has no document of two sentences" if style == "order" else "has no text"
+                problem = "has no document with two sentences" if style == "order" else "has no text"
                 raise DataError(f"source {index + 1}", problem, "", "encode with sentences, or add text")
         self.blend = Blend([len(examples) for examples in self.examples], weights, *key)
 
@@ -111,7 +111,6 @@ class PairRows:
         return [(k, piece.start, piece.stop) for k, piece in pieces]
 
     def _examples(self, numbers: Ints) -> Iterator[tuple[int, Ints, Pairs]]:
-        """Yield each source of these rows, the indices of its rows, and their examples."""
         source, count = self.blend.counted(numbers)
         for k in np.unique(source).tolist():
             at = np.flatnonzero(source == k)
@@ -119,13 +118,13 @@ class PairRows:
 
     def _pieces(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
         if self.style == "electra":
-            return self._dealt(source, examples, numbers)
+            return self._assign_segments(source, examples, numbers)
         start, stop = shorten(examples.start, examples.stop, self.length - SPECIAL, self.key, numbers)
         return TokenRanges(
             np.repeat(np.arange(len(examples)), 2), np.tile([0, 1], len(examples)), start.ravel(), stop.ravel()
         )
 
-    def _dealt(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
+    def _assign_segments(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
         starts, begin, end = self.sources[source].starts, examples.start[:, 0], examples.stop[:, 0]
         low = np.searchsorted(starts, begin, "right") - 1
         counts = np.searchsorted(starts, end, "left") - low

@@ -56,7 +56,7 @@ class TextFrame:
         first = [k for k, which in enumerate(pair.sequence_ids) if which == 0]
         second = [k for k, which in enumerate(pair.sequence_ids) if which == 1]
         if not inside or not first or not second:
-            raise RecipeError("tokenizer", "makes nothing of the letter a", "one that encodes text")
+            raise RecipeError("tokenizer", "encodes the letter a as no token", "a tokenizer that encodes text")
         before, after = single_ids[: inside[0]].tolist(), single_ids[inside[-1] + 1 :].tolist()
         return TextFrame(tuple(before), tuple(after), tuple(pair_ids[first[-1] + 1 : second[0]].tolist()), types)
 

@@ -24,13 +24,13 @@ Flags = NDArray[np.bool_]
 @dataclass(frozen=True)
 class Limits:
     length: int = 384
-    """tokens of a row: special tokens, question and window"""
+    """length of a row in tokens: special tokens, question and window"""
     stride: int = 128
-    """how many tokens behind the one before each window begins; less where windows are shorter than that"""
+    """tokens between the starts of two windows, at most the length of a window"""
     longest_question: int = 64
-    """tokens of a question; what is longer is cut"""
+    """most tokens of a question; a longer one is truncated"""
     overlap: bool = False
-    """the stride is how many tokens a window shares with the one before; half of it where it holds no more than that"""
+    """`stride` is the number of tokens that two windows share; if windows are not longer than that, they share half"""
 
     def __post_init__(self) -> None:
         at_least(self, length=1, stride=1, longest_question=1)
@@ -80,7 +80,7 @@ class QuestionWindows:
         All windows except the last have the same length, so the best of them is the one with the nearest center.
         """
         room, step, context = self.rooms[question], self.steps[question], self.contexts[question]
-        last = _further(context, room, step)
+        last = _extra_windows(context, room, step)
         nearest = -((room - 1 + step - 2 * tokens) // (2 * step))
         nearest = np.clip(nearest, 0, np.maximum(last - 1, 0))
         begin, final = nearest * step, last * step
@@ -102,7 +102,7 @@ def windows(questions: Ints, contexts: Ints, limits: Limits, specials: int) -> Q
     steps = np.minimum(rooms, limits.stride)
     if limits.overlap:
         steps = np.where(rooms > limits.stride, rooms - limits.stride, (rooms + 1) // 2)
-    counts = 1 + _further(contexts, rooms, steps)
+    counts = 1 + _extra_windows(contexts, rooms, steps)
     question = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(question)) - (np.cumsum(counts) - counts)[question]
     first = number * steps[question]
@@ -126,5 +126,5 @@ def answer_tokens(context: str, left: Ints, right: Ints, start: int, end: int) -
     return first, last, context[left[first] : right[last]].strip() == text.strip()
 
 
-def _further(contexts: Ints, rooms: Ints, steps: Ints) -> Ints:
+def _extra_windows(contexts: Ints, rooms: Ints, steps: Ints) -> Ints:
     return -((rooms - contexts) // steps).clip(max=0)

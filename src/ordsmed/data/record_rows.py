@@ -23,13 +23,11 @@ GIVEN, NO_LABEL = ".given.bin", -1
 def beside(prefix: Path, width: int, documents: int) -> NDArray[np.int32]:
     path = prefix.with_name(prefix.name + GIVEN)
     if not path.is_file() or path.stat().st_size != 4 * width * documents:
-        raise DataError(
-            path, "cut off, or no such file", f"{many(documents, 'row')} of {width} numbers", "encode again"
-        )
+        raise DataError(path, "truncated or missing", f"{many(documents, 'row')} of {width} numbers", "encode again")
     return np.memmap(path, "<i4", "r", shape=(documents, width))
 
 
-class GivenRows(PairRows):
+class ImportedRows(PairRows):
     """Rows of two segments as the records have them, in a different order each epoch."""
 
     def __init__(
@@ -48,17 +46,17 @@ class GivenRows(PairRows):
         self.start, self.stop, self.pad = start, stop, pad
         for store in stores:
             if store.given is None:
-                remedy = "encode TFRecords with `records = ...`, or leave `examples` out"
+                remedy = "encode TFRecords with `records = ...`, or remove `examples`"
                 raise RecipeError("objective.examples", f"{store.prefix} was encoded from text", "records", remedy)
             if style in LABELLED and store.given[0, 1] == NO_LABEL:
                 wrong = f"{store.prefix} holds ELECTRA's examples, without labels"
-                raise RecipeError("objective.examples", wrong, "BERT's", "learn rtd from them, or leave `examples` out")
+                raise RecipeError("objective.examples", wrong, "BERT's", "train rtd on them, or remove `examples`")
             if store.row_length > length:
                 wrong = f"found {length}, but the rows of {store.prefix} have {store.row_length} tokens"
                 raise RecipeError("phase.length", wrong, f"{store.row_length} or more")
         self.tables = [store.given for store in stores if store.given is not None]
         if len({table.shape[1] for table in self.tables}) > 1:
-            raise RecipeError("data", "found records of different numbers of predictions", "the same")
+            raise RecipeError("data", "found records with different numbers of predictions", "the same")
         self.blend = Blend([len(table) for table in self.tables], weights, "given", *key)
         self.slots = (self.tables[0].shape[1] - 2) // 2
 

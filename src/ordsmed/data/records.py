@@ -52,7 +52,9 @@ class Examples:
 def store_tokens(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[str, Any]:
     """Write the store of a split from files of nanoGPT or llm.c: 16-bit ids, texts separated by the end token."""
     if tokenizer.end is None:
-        raise DataError(paths[0], "holds texts that a token ends, and the tokenizer has none", "GPT-2's pieces")
+        raise DataError(
+            paths[0], "has texts that end with a token, but the tokenizer has no such token", "GPT-2's pieces"
+        )
     with StoreWriter(prefix, tokenizer.vocabulary) as store:
         for path in paths:
             size, skip = path.stat().st_size, 0
@@ -60,19 +62,19 @@ def store_tokens(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[
                 if file.read(4) == SHARD:
                     skip = HEADER
             if size % 2 or size < skip:
-                raise DataError(path, f"{size:,} bytes", "numbers of two bytes each", "copy it again")
+                raise DataError(path, f"{size:,} bytes", "16-bit numbers", "copy it again")
             ids = np.memmap(path, "<u2", "r", offset=skip) if size > skip else np.zeros(0, "<u2")
             for first in range(0, len(ids), TOKENS):  # a longer text is stored as several documents
                 block = np.asarray(ids[first : first + TOKENS])
                 if block.max(initial=0) >= tokenizer.vocabulary:
                     wrong = f"holds the id {int(block.max())}"
-                    remedy = "name the tokenizer they were made with"
+                    remedy = "name the tokenizer that they were made with"
                     raise DataError(path, wrong, f"ids below {tokenizer.vocabulary}", remedy)
                 ends = np.flatnonzero(block == tokenizer.end)
                 lengths = np.diff(np.concatenate([[-1], ends, [len(block)]])) - 1
                 store.extend(block[block != tokenizer.end], lengths, np.ones(len(lengths), np.int64))
     if not store.document_count:
-        raise DataError(paths[0], "holds no text", "ids of two bytes each")
+        raise DataError(paths[0], "holds no text", "16-bit ids")
     say(f"{prefix.name}: {many(store.document_count, 'document')}, {many(store.token_count, 'token')}")
     return store.facts()
 
@@ -96,7 +98,7 @@ def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict
                     rows_file.write(np.ascontiguousarray(rows, "<i4").data)
             shown.add(path.stat().st_size / 1e6)
     if not store.document_count:
-        raise DataError(paths[0], "holds no record", "examples of pretraining")
+        raise DataError(paths[0], "has no record", "pretraining examples")
     facts = {**store.facts(), "unknown": store.unknown_share(tokenizer.unknown), "given": [width, length]}
     masks = f", {(width - 2) // 2} predictions each" if width > 2 else ""
     counted = ", ".join(many(facts[f"{noun}s"], noun) for noun in ("document", "sequence", "token"))
@@ -133,7 +135,7 @@ def _features(block: RecordBlock) -> dict[str, int]:
     if lacks := [name for name in features if name not in present]:
         names = ", ".join(sorted(present)) or "no feature"
         wanted = "BERT's (create_pretraining_data) or ELECTRA's (build_pretraining_dataset)"
-        raise DataError(block.place(0), f"holds {names}; lacks {', '.join(lacks)}", wanted)
+        raise DataError(block.place(0), f"has {names}, but not {', '.join(lacks)}", wanted)
     return features
 
 
@@ -153,9 +155,9 @@ def _stored(batch: Examples, store: StoreWriter, tokenizer: Tokenizer) -> tuple[
     framed &= (batch.real == (np.arange(batch.ids.shape[1]) < sizes[:, None])).all(1)
     framed &= (batch.second == (batch.real & (np.arange(batch.ids.shape[1]) >= first[:, None]))).all(1)
     for number in np.flatnonzero(~framed)[:1]:
-        wrong = f"its ids {' '.join(map(str, batch.ids[number, :4]))} ... are not framed as this tokenizer frames text"
+        wrong = f"its ids {' '.join(map(str, batch.ids[number, :4]))} ... do not have this tokenizer's special tokens"
         wanted = f"{tokenizer.start} A {tokenizer.stop} B {tokenizer.stop}"
-        raise DataError(batch.block.place(int(number)), wrong, wanted, "name the tokenizer they were made with")
+        raise DataError(batch.block.place(int(number)), wrong, wanted, "name the tokenizer that they were made with")
     inner = batch.real.copy()
     inner[:, 0] = inner[rows, first - 1] = inner[rows, ends] = False
     lengths = np.stack([first - 2, np.maximum(after - 1, 0)], 1)

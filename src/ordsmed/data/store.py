@@ -82,7 +82,7 @@ class Store:
         size = self.tokens.dtype.itemsize
         for a in range(0, self.sequence_count, BLOCK):
             if not np.array_equal(starts[a : min(a + BLOCK, self.sequence_count)] * size, self.offsets[a : a + BLOCK]):
-                raise DataError(f"{self.prefix}.idx", "sequences do not follow each other", "", "encode again")
+                raise DataError(f"{self.prefix}.idx", "its sequences are not contiguous", "", "encode again")
         return starts
 
     @functools.cached_property
@@ -121,13 +121,13 @@ class Store:
             with contextlib.suppress(ValueError, EOFError):  # a damaged file is written again
                 counts = np.load(path, allow_pickle=False)
                 if int(counts.sum()) == self.token_count:
-                    return self._widened(counts)
+                    return self._pad_counts(counts)
         counts = np.zeros(self.vocabulary or 1, np.int64)
         for block in blocks(self.tokens):
             more = np.bincount(self._known(block))
             size = max(len(counts), len(more))
             counts = np.pad(counts, (0, size - len(counts))) + np.pad(more, (0, size - len(more)))
-        counts = self._widened(counts)
+        counts = self._pad_counts(counts)
         with contextlib.suppress(RunError):  # counts of a read-only store are not cached
             _save_counts(path, counts)
         return counts
@@ -145,7 +145,7 @@ class Store:
             raise DataError(f"{self.prefix}.bin", f"holds the word {int(ids.max())}", wanted, "copy or encode it again")
         return np.where(ids < lexicon.known, ids, lexicon.unknown)
 
-    def _widened(self, counts: Ints) -> Ints:
+    def _pad_counts(self, counts: Ints) -> Ints:
         if self.vocabulary is None:
             return counts
         if counts[self.vocabulary :].any():
@@ -159,7 +159,7 @@ class Store:
         wanted = int(self.offsets[-1]) + int(self.lengths[-1]) * size if self.sequence_count else 0
         if on_disk != wanted:
             problem = f"{on_disk} bytes"
-            raise DataError(tokens, problem, f"{wanted} bytes as {index.name} says", "copy or encode it again")
+            raise DataError(tokens, problem, f"{wanted} bytes, according to {index.name}", "copy or encode it again")
         limit = len(self.lexicon) if self.lexicon else self.vocabulary
         if limit and self.token_count and (highest := int(self.tokens[:FIRST].max())) >= limit:
             remedy = "copy or encode it again"
@@ -351,13 +351,13 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
         raise DataError(path, f"begins with {head[:9]!r}", f"{MAGIC!r}, Megatron's index", "encode again")
     _, version, code, sequences, documents = HEADER.unpack(head)
     if version == 1 << 56:
-        raise DataError(path, "big-endian numbers", "little-endian ones, on any machine", "encode again")
+        raise DataError(path, "big-endian numbers", "little-endian numbers, on any machine", "encode again")
     if version != 1 or code not in CODES:
         problem = f"version {version}, type code {code}"
         raise DataError(path, problem, f"version 1, integers: {sorted(CODES)}", "encode again")
     wanted, size = HEADER.size + 12 * sequences + 8 * documents, path.stat().st_size
     if size not in (wanted, wanted + sequences):  # the second has one more byte per sequence (modes), unused for text
-        raise DataError(path, f"{size} bytes", f"{wanted} bytes as its head says", "copy or encode it again")
+        raise DataError(path, f"{size} bytes", f"{wanted} bytes, according to its header", "copy or encode it again")
     whole = _mapped(path, wanted)  # one map per file, because thousands of stores may be open
     ends = HEADER.size + np.asarray([0, 4, 12]) * sequences
     lengths, offsets, begins = (

@@ -65,8 +65,8 @@ class StreamOrder:
             (self.special.stop, self.special.start) if self.backward else (self.special.start, self.special.stop)
         )
         read, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for block, inside, size in self._stretch(epoch, position, count):
-            line = self._laid(epoch, block)[inside : inside + size + 1].astype(np.int64)
+        for block, inside, size in self._ranges(epoch, position, count):
+            line = self._block_words(epoch, block)[inside : inside + size + 1].astype(np.int64)
             following = np.append(line[1:], first)[:size]
             read.append(line[:size])
             targets.append(
@@ -76,14 +76,14 @@ class StreamOrder:
 
     def sentences(self, epoch: int, position: int, count: int) -> list[int]:
         numbers = []
-        for block, inside, size in self._stretch(epoch, position, count):
+        for block, inside, size in self._ranges(epoch, position, count):
             chosen = self._shuffled(epoch, block)
             ends = np.cumsum(self.source.starts[chosen + 1] - self.source.starts[chosen] + 1)
             a, b = np.searchsorted(ends, [inside, inside + size - 1], "right")
             numbers += chosen[a : b + 1].tolist()
         return numbers
 
-    def _stretch(self, epoch: int, position: int, count: int) -> Iterator[tuple[int, int, int]]:
+    def _ranges(self, epoch: int, position: int, count: int) -> Iterator[tuple[int, int, int]]:
         if self._order is None or self._order[0] != epoch:
             order = permute(np.arange(len(self.sizes)), len(self.sizes), chance.key("blocks", *self.key, epoch))
             self._order = (epoch, order, np.cumsum(self.sizes[order]))
@@ -99,15 +99,15 @@ class StreamOrder:
         first, last = self.firsts[block : block + 2].tolist()
         return first + permute(np.arange(last - first), last - first, chance.key("sentences", *self.key, epoch, block))
 
-    def _laid(self, epoch: int, block: int) -> NDArray[np.int32]:
+    def _block_words(self, epoch: int, block: int) -> NDArray[np.int32]:
         if (epoch, block) not in self._blocks:
-            self._blocks[epoch, block] = self._lay(self._shuffled(epoch, block))
+            self._blocks[epoch, block] = self._words_of(self._shuffled(epoch, block))
             if len(self._blocks) > self.kept:
                 self._blocks.popitem(last=False)
         self._blocks.move_to_end((epoch, block))
         return self._blocks[epoch, block]
 
-    def _lay(self, chosen: Ints) -> NDArray[np.int32]:
+    def _words_of(self, chosen: Ints) -> NDArray[np.int32]:
         starts = self.source.starts[chosen]
         lengths = self.source.starts[chosen + 1] - starts
         within = run(lengths)
@@ -232,7 +232,7 @@ class CarriedRows:
     def _lexicon(self, k: int) -> Lexicon:
         lexicon = self.sources[k].lexicon
         if lexicon is None:
-            raise DataError(f"source {k + 1}", "holds pieces of words", "whole words", 'encode with `kind = "words"`')
+            raise DataError(f"source {k + 1}", "has subword tokens", "whole words", 'encode with `kind = "words"`')
         return lexicon
 
 
@@ -242,7 +242,7 @@ def _shared(weights: Sequence[float], streams: int) -> Ints:
         raise RecipeError("data", f"found weights {', '.join(map(str, weights))}", "weights above 0")
     if streams < len(weights):
         problem = f"found {streams} streams for {len(weights)} sources"
-        raise RecipeError("batch", problem, "one stream a source, or more")
+        raise RecipeError("batch", problem, "at least one stream per source")
     share = np.asarray(weights, np.float64) / sum(weights)
     ends = np.rint(np.cumsum(share) * (streams - len(weights))).astype(np.int64)
     return np.repeat(np.arange(len(weights)), np.diff(ends, prepend=0) + 1)

@@ -41,24 +41,24 @@ class TokenizerTraining:
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("mix",)
 
     tokenizer: Annotated[Any, Menu("tokenizers")]
-    "which kind, and its settings"
+    "kind of tokenizer, and its settings"
     corpus: Names | None = None
-    "folder or recipe of a corpus; several by a list, or by weights; not needed where the settings name a file"
+    "folder or recipe of a corpus, a list of them, or a table with weights; not needed if the settings name a file"
     mix: Mix | None = None
-    "shares of several corpora by their sizes, as a pretraining's: { temperature = 0.5 } or { unimax = 4 }"
+    "shares of several corpora by their sizes, as in a pretraining: { temperature = 0.5 } or { unimax = 4 }"
     sample: int | None = None
-    "characters to learn from, at most: documents spread evenly over the corpus; not said: all, but no more than 1e9"
+    "most characters to train on, from documents spread evenly over the corpus; default: all, up to 1e9"
     out: str | None = None
-    "folder of the result; work/tokenizer/ and the recipe's name if not said"
+    "output folder; default: work/tokenizer/ and the recipe's name"
 
     def __post_init__(self) -> None:
         at_least(self, sample=1)
         if self.corpus is None and not getattr(self.tokenizer, "file", None):
-            problem = "corpus: missing; wanted a folder or recipe to learn from; or name a `file` in [tokenizer]"
+            problem = "corpus: missing; wanted a folder or recipe to train on, or a `file` in [tokenizer]"
             raise ValueError(problem)
         listed(self.corpus or OWN_TEXTS, self.mix)
         if self.mix and isinstance(self.corpus, str | None):
-            raise ValueError("mix: found beside one corpus; wanted several, as a list")
+            raise ValueError("mix: found with a single corpus; wanted a list of corpora")
 
     @property
     def corpora(self) -> dict[str, float]:
@@ -83,27 +83,27 @@ class TokenizerTraining:
 
     def perform(self, run: Run) -> dict[str, Any]:
         folders = {name: _corpus(name) for name in self.corpora}
-        tokenizer = self.tokenizer.load() or self._learn(folders)
+        tokenizer = self.tokenizer.load() or self._train(folders)
         tokenizer.save(run.path)
         names = " and ".join(folders)
-        learned = f", learned from {names}" if names and not getattr(self.tokenizer, "file", None) else ""
+        learned = f", trained on {names}" if names and not getattr(self.tokenizer, "file", None) else ""
         say(f"tokenizer: {tokenizer.kind}, {many(tokenizer.vocabulary, 'piece')}{learned}")
         wanted = getattr(self.tokenizer, "size", tokenizer.vocabulary)
         if not getattr(self.tokenizer, "file", None) and tokenizer.vocabulary < wanted:
-            say(f"the corpus gives no more; {wanted:,} were asked for")
+            say(f"the corpus has no more; {wanted:,} were requested")
         if len(folders) > 1:
             by_corpus = {name: measure(tokenizer, folder, name) for name, folder in folders.items()}
             return {**tokenizer.facts, "by_corpus": by_corpus}
         return {**tokenizer.facts, **(measure(tokenizer, folders[names]) if folders else {})}
 
-    def _learn(self, folders: Mapping[str, Path]) -> Tokenizer:
-        check_fits_memory("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
+    def _train(self, folders: Mapping[str, Path]) -> Tokenizer:
+        afford("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
         every = {name: TrainingTexts(folder, self.sample) for name, folder in folders.items()}
         size = sum(texts.bytes for texts in every.values())
         texts: TrainingTexts | MixedTexts = next(iter(every.values()))
         if not self.sample and size > MOST:
             texts = TrainingTexts(next(iter(folders.values())), MOST)
-            say(f"learning from {many(MOST, 'character')} of {size:,} bytes; `sample` asks for more or fewer")
+            say(f"training on {many(MOST, 'character')} of {size:,} bytes; `sample` changes this")
         if every.keys() - {next(iter(every))}:
             texts = self._mixed(every, min(self.sample or MOST, size))
         learned: Tokenizer = self.tokenizer.train(texts)
@@ -157,7 +157,7 @@ class MixedTexts:
     def lines(self) -> list[str]:
         size = sum(wanted for _, wanted in self.parts.values())
         return [
-            f"{name}: {wanted / size:.3g} of what is learned from, {wanted / texts.bytes:.3g} times its text"
+            f"{name}: {wanted / size:.3g} of the training text, {wanted / texts.bytes:.3g} times its text"
             for name, (texts, wanted) in self.parts.items()
         ]
 
@@ -179,13 +179,13 @@ def measure(tokenizer: Tokenizer, folder: Path, name: str = "the corpus") -> dic
         "bytes_a_piece": round(size / max(pieces, 1), 4),
         "unknown": round(unknown / max(pieces, 1), 6),
     }
-    form = "{fertility:.2f} pieces a word, {bytes_a_piece:.2f} bytes a piece, {unknown:.3%} unknown".format(**facts)
+    form = "{fertility:.2f} tokens per word, {bytes_a_piece:.2f} bytes per token, {unknown:.3%} unknown".format(**facts)
     say(f"{form} (on {name}'s {split} documents)")
     return facts
 
 
 def is_tokenizer(name: str) -> bool:
-    name = _led(name)
+    name = _hub_folder(name)
     kind = kind_of_folder(name)
     if kind in (FolderKind.ABSENT, FolderKind.FILE):
         return kind is FolderKind.FILE and not name.endswith(".toml")
@@ -197,7 +197,7 @@ def read_tokenizer(name: str, corpus: str = "") -> Tokenizer:
 
     `corpus`: the corpus of the store that the tokenizer is for. A recipe with `corpus = "folder"` learns from it.
     """
-    name = _led(name)
+    name = _hub_folder(name)
     path = Path(name)
     kind = kind_of_folder(path)
     if kind.made and (path / "tokenizer").is_dir():  # the folder of a store or of a run
@@ -227,7 +227,7 @@ def learned_from(name: str, corpus: str) -> list[str]:
     return [f"corpus={called if '/' in called else settings.literal(called)}", f"out={out}"]
 
 
-def _led(name: str) -> str:
+def _hub_folder(name: str) -> str:
     """Return the folder of a published vocabulary or model; other names are returned unchanged."""
     return name if name in run.recipe_names("tokenizer") else str(hub.folder(name))
 

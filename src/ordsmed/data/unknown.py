@@ -18,8 +18,8 @@ from ordsmed.text.tokenizer import Ids, Tokenizer
 
 TOLD, MOST = 0.01, 0.1  # shares of all tokens: above the first print a line, above the second raise an error
 LISTED = 8  # texts shown in a line
-LOOKED_THROUGH = 1_000_000  # characters searched for unknown parts
-FOREIGN = "take a tokenizer that was learned from such texts"
+SEARCHED = 1_000_000  # characters searched for unknown parts
+FOREIGN = "use a tokenizer that was trained on such texts"
 
 
 @dataclass
@@ -37,7 +37,7 @@ class UnknownTokens:
             self.tokens += len(ids) - int(np.isin(ids, list(tokenizer.special - {tokenizer.unknown})).sum())
 
     def look(self, texts: Iterable[str], tokenizer: Tokenizer) -> None:
-        left = LOOKED_THROUGH
+        left = SEARCHED
         for text in texts:
             encoded = tokenizer.plain.encode(text[:left], add_special_tokens=False)
             where = np.flatnonzero(np.asarray(encoded.ids) == tokenizer.unknown).tolist()
@@ -59,7 +59,7 @@ class UnknownTokens:
         if self.share > most:
             allow = f"`{key}{min(1.0, np.ceil(self.share * 100) / 100):g}` allows it"
             raise DataError(location, problem, f"at most {most:.0%}", f"{FOREIGN}; {allow}")
-        say(f"{location}: {problem}; a tokenizer that was learned from such texts knows more")
+        say(f"{location}: {problem}; a tokenizer that was trained on such texts knows more")
 
 
 def is_limited(tokenizer: Tokenizer) -> bool:
@@ -69,4 +69,4 @@ def is_limited(tokenizer: Tokenizer) -> bool:
 
 def check_share(name: str, value: float) -> None:
     if not 0 <= value <= 1:
-        raise ValueError(f"{name}: found {value:g}; wanted a share of all tokens, 0 to 1")
+        raise ValueError(f"{name}: found {value:g}; wanted a share of all tokens, from 0 to 1")

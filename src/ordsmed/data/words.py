@@ -22,12 +22,14 @@ Cut = Callable[[str], list[str]]
 FULL = 1_000_000  # limit of words in the table, ...
 LONG = 24_000_000  # ... and of characters or ids in it; beyond, it is cleared
 _GAPS = re.compile(r"[ \n]?[^ \n]+|[ \n]+(?![^ \n])|[ \n]")
-_STRANGE = re.compile(r"[^\S \n]")  # white space other than blank and newline: GPT-2's pattern has a lookahead for it
+_OTHER_SPACE = re.compile(
+    r"[^\S \n]"
+)  # white space other than blank and newline: GPT-2's pattern has a lookahead for it
 
 
 class Words:
     def __init__(self, tokenizer: Tokenizer, dtype: np.dtype[Any]) -> None:
-        self.tokenizer, self.cut = tokenizer, cut_of(tokenizer)
+        self.tokenizer, self.cut = tokenizer, splitter_of(tokenizer)
         self.dtype = dtype
         self._begin()
 
@@ -119,7 +121,7 @@ class WholeWords(Words):
         return number
 
 
-def cut_of(tokenizer: Tokenizer) -> Cut | None:
+def splitter_of(tokenizer: Tokenizer) -> Cut | None:
     """Return how texts can be split without changing ids; None if only complete texts can be encoded."""
     about = tokenizer.about
     if not all(entry["special"] for entry in about["added_tokens"]) or about["model"].get("dropout"):
@@ -158,7 +160,7 @@ def _before_spaces(text: str) -> list[str]:
     if "  " not in text and text[1:].isprintable() and (head == "\n" or head.isprintable()):
         words = text.replace(" ", "\0 ").split("\0")  # nearly every sentence; three times as fast as a pattern
         return words if words[0] else words[1:]
-    return [text] if _STRANGE.search(text) else _GAPS.findall(text)
+    return [text] if _OTHER_SPACE.search(text) else _GAPS.findall(text)
 
 
 def _joined(tokenizer: Tokenizer, texts: Sequence[str], dtype: np.dtype[Any]) -> tuple[Ids, Ints]:

@@ -26,7 +26,7 @@ from ordsmed.text import read
 from ordsmed.text.labelled import questions
 from ordsmed.text.labelled.questions import Question
 from ordsmed.use.fill import lines
-from ordsmed.use.predict import Asked, asked_of, open_task
+from ordsmed.use.predict import Asked, open_task, task_model
 from ordsmed.use.typed_texts import INPUT, LIKE_A_FILE, blocks, is_file, one_line
 from ordsmed.weights.trained_model import Trained
 
@@ -48,8 +48,8 @@ def answer_lines(
     """Yield the lines to print for each question, for a terminal or as JSON. The model is opened once."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
-    model = widened(open_task(path, overrides, verb="answer", **options), best)
-    questions = _given(words, file, stream, model.settings.errors)
+    model = with_candidates(open_task(path, overrides, verb="answer", **options), best)
+    questions = _questions(words, file, stream, model.settings.errors)
     if isinstance(questions, list) and all(question.wrong for question in questions):
         questions[0].checked()
     format_answer, unanswered, total = as_line if as_json else describe, [], 0
@@ -80,11 +80,11 @@ def answer_each(trained: Trained, texts: Sequence[str], contexts: Sequence[str],
         _checked(Question(f"{number}", text, context, (), impossible=False), "answer").checked().question
         for number, (text, context) in enumerate(zip(texts, contexts, strict=True), 1)
     ]
-    replies = answers(widened(asked_of(trained, verb="answer"), best), block)
+    replies = answers(with_candidates(task_model(trained, verb="answer"), best), block)
     return [dataclasses.replace(reply, n_best=reply.n_best[:best]) for reply in replies]
 
 
-def widened(model: Asked, best: int) -> Asked:
+def with_candidates(model: Asked, best: int) -> Asked:
     """Return the model set to return at least `best` candidates."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
@@ -166,7 +166,6 @@ def as_line(model: Asked, question: Question, answered: Answered, best: int) -> 
 
 
 def _places(start: int, end: int) -> dict[str, int | None]:
-    """Return the character positions for JSON, null without an answer."""
     return {"from": start, "to": end} if start >= 0 else {"from": None, "to": None}
 
 
@@ -213,7 +212,7 @@ def _of_text_file(name: str, errors: read.Errors) -> str:
     return text
 
 
-def _given(
+def _questions(
     words: Sequence[str], file: str, stream: IO[bytes], errors: read.Errors
 ) -> list[AskedQuestion] | Iterator[AskedQuestion]:
     """Return the questions, as a list if all are known before the first is answered."""
@@ -305,7 +304,7 @@ def _of_columns(numbered_lines: Iterable[tuple[int, str]], name: str) -> Iterato
 
 def _of_json(input_lines: Iterable[str], name: str = INPUT) -> list[Question]:
     """Read questions by way of a file, because the SQuAD reader takes files. Errors name the original source."""
-    with _written(input_lines) as path:
+    with _temporary_file(input_lines) as path:
         try:
             return questions.read(path, repair=False)[0]
         except DataError as error:
@@ -314,8 +313,7 @@ def _of_json(input_lines: Iterable[str], name: str = INPUT) -> list[Question]:
 
 
 @contextlib.contextmanager
-def _written(input_lines: Iterable[str]) -> Iterator[str]:
-    """Write lines to a temporary file, and yield its name."""
+def _temporary_file(input_lines: Iterable[str]) -> Iterator[str]:
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
         file.write("\n".join(input_lines))
         file.flush()

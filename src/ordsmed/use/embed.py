@@ -33,9 +33,9 @@ from ordsmed.use.vector_reader import LEARNED, TokenReader, VectorReader
 from ordsmed.weights.trained_model import Trained, opened
 
 Source = str | Path | IO[bytes]
-HELD_LINES = 1_000  # lines that are sorted by length together, at most
+BUFFER_LINES = 1_000  # lines that are sorted by length together, at most
 BLANK = "have no text that the model can read: their vectors are meaningless"
-HELD_BYTES = 256 << 20  # bytes of vectors in memory
+BUFFER_BYTES = 256 << 20  # bytes of vectors in memory
 CHOICES = {
     "of": ("words", "sentences", "tokens"),
     "pieces": ("mean", "first", "last"),
@@ -138,7 +138,7 @@ class Embedder:
     @property
     def shape(self) -> vectors.Shape:
         """Return the shape of an entry, with None for the number of words."""
-        layers = [self.reader.layers] if _many(self.form, self.reader) else []
+        layers = [self.reader.layers] if _has_layers(self.form, self.reader) else []
         return (*layers, *([] if self.form.of == "sentences" else [None]), self.reader.width)
 
     def entries(self, lines: Iterable[str]) -> Iterator[tuple[Read, Callable[[], Floats]]]:
@@ -199,12 +199,12 @@ def embed(
     if cut:
         say(f"{cut:,} of {words:,} words are longer than the model reads: truncated")
     if long:
-        say(f"{many(long, 'line', 'is', 'are')} longer than {_of_long(trained, embedder.form)}")
+        say(f"{many(long, 'line', 'is', 'are')} longer than {_long_line_note(trained, embedder.form)}")
     size = " x ".join("words" if length is None else f"{length:,}" for length in shape)
     return f"{target}: {many(number, 'line')}, {many(words, 'word')}; an entry is {size} numbers of {form.dtype}"
 
 
-def _of_long(trained: Trained, form: Form) -> str:
+def _long_line_note(trained: Trained, form: Form) -> str:
     """Return the end of the message "N lines are longer than ...": the limit, and how the model reads such lines."""
     if form.pool == LEARNED:
         return f"the {trained.learned.length:,} tokens that the model was trained to read: truncated"
@@ -298,7 +298,7 @@ def finisher(form: Form, reader: EmbeddingReader, mix: ScalarMix | None, folder:
             array = array.sum(1) / max(len(read.words) - read.bare, 1) if by_words else read.pooled
         if mixer is not None:
             array = mixer(torch.from_numpy(np.ascontiguousarray(array))).numpy()
-        elif not _many(form, reader):
+        elif not _has_layers(form, reader):
             array = array[0]
         try:
             with np.errstate(over="raise"):
@@ -350,18 +350,18 @@ def _split(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _buffers(texts: Iterable[str], reader: EmbeddingReader, form: Form) -> Iterator[list[str]]:
     """Yield lists of HELD_LINES lines, fewer if their vectors are large. If state is carried, a list is one batch."""
-    most = HELD_BYTES // (4 * reader.layers * reader.width)
+    most = BUFFER_BYTES // (4 * reader.layers * reader.width)
     buffer: list[str] = []
     words = 0
     for line in texts:
         buffer.append(line)
         words += len(line.split())
-        if len(buffer) == form.batch if form.carry else len(buffer) == HELD_LINES or words >= most:
+        if len(buffer) == form.batch if form.carry else len(buffer) == BUFFER_LINES or words >= most:
             yield buffer
             buffer, words = [], 0
     if buffer:
         yield buffer
 
 
-def _many(form: Form, reader: EmbeddingReader) -> bool:
+def _has_layers(form: Form, reader: EmbeddingReader) -> bool:
     return not form.mixed and (reader.layers > 1 or form.layers == "all")

@@ -138,7 +138,7 @@ def _best(scores: Tensor, best: int, only: list[int]) -> list[list[tuple[int, fl
 
 
 def _guess(trained: Trained, number: int, probability: float) -> Guess:
-    return Guess(written_as(trained.tokenizer, number), probability, number)
+    return Guess(text_of_token(trained.tokenizer, number), probability, number)
 
 
 def _guesser(trained: Trained) -> Any:
@@ -183,7 +183,7 @@ def framed(tokenizer: Tokenizer, text: str, *, ends: bool) -> list[int]:
     return [*before, *ids, *after]
 
 
-def written_as(tokenizer: Tokenizer, number: int) -> str:
+def text_of_token(tokenizer: Tokenizer, number: int) -> str:
     """Return a token as text, without ## or the character that marks a space."""
     piece = tokenizer.piece(number)
     prefix = tokenizer.model.get("continuing_subword_prefix") or "##"

@@ -97,10 +97,10 @@ class Tagged:
 
 def open_task(path: Trained | str | Path, overrides: Sequence[str] = (), *, verb: str = "", **options: Any) -> Asked:
     """Open the fine-tuned model of a run, weights or a Hugging Face folder. `options` goes to trained.opened."""
-    return asked_of(opened(path, **options), overrides, verb=verb, name="" if isinstance(path, Trained) else path)
+    return task_model(opened(path, **options), overrides, verb=verb, name="" if isinstance(path, Trained) else path)
 
 
-def asked_of(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "", name: object = "") -> Asked:
+def task_model(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "", name: object = "") -> Asked:
     """Return an opened model for `verb`, or raise an error if it was not fine-tuned for that.
 
     `overrides` change settings of its task.
@@ -124,11 +124,11 @@ def asked_of(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "",
 
 
 def classified(trained: Trained, texts: Sequence[str], seconds: Sequence[str] = ()) -> list[Classified]:
-    model = asked_of(trained)
+    model = task_model(trained)
     records = model.settings.about(texts, seconds)
     if not texts:
         return []
-    predictions = _said(model, records)
+    predictions = _predictions(model, records)
     probabilities = predictions.shares.tolist() if predictions.shares is not None else [()] * len(records)
     labels = model.task.labels
     return [
@@ -140,10 +140,10 @@ def classified(trained: Trained, texts: Sequence[str], seconds: Sequence[str] = 
 
 
 def tagged(trained: Trained, sentences: Sequence[Sequence[str]]) -> list[Tagged]:
-    model = asked_of(trained)
+    model = task_model(trained)
     if not any(sentences):
         return [Tagged((), (), ()) for _ in sentences]
-    predictions = _said(model, model.settings.about(sentences))
+    predictions = _predictions(model, model.settings.about(sentences))
     probabilities = iter(predictions.probability.tolist())
     return [
         Tagged(tuple(words), tuple(tags), tuple(next(probabilities) for _ in words))
@@ -151,8 +151,7 @@ def tagged(trained: Trained, sentences: Sequence[Sequence[str]]) -> list[Tagged]
     ]
 
 
-def _said(model: Asked, records: Any) -> Any:
-    """Return the predictions for records without labels."""
+def _predictions(model: Asked, records: Any) -> Any:
     features = model.settings.features(records, model.reader)
     return model.settings.predictions(records, features, model.answers(features)[0])
 
@@ -209,10 +208,8 @@ def evaluate(
     if not chosen:
         raise RecipeError(model.trained.folder, "names no dev files", "files to evaluate on", "name them after the run")
     if not named:
-        chosen = _own_files(model.trained.folder, chosen)
-    with (
-        contextlib.nullcontext() if named else in_start_folder(model.trained.folder)
-    ):  # a run's paths are relative to it
+        chosen = _dev_files(model.trained.folder, chosen)
+    with contextlib.nullcontext() if named else at_home(model.trained.folder):  # a run's paths are relative to it
         records, predictions, facts, loss = _predicted(model, chosen, scores=True, max_unknown=max_unknown)
     if not facts:
         raise RecipeError(", ".join(chosen), "has no labels", "labeled files", "`ordsmed predict` needs no labels")
@@ -229,7 +226,7 @@ def _baseline(folder: Path, name: str) -> dict[str, float]:
     return dict(read_scores(folder).get(name, {})) if (folder / "scores.json").is_file() else {}
 
 
-def _own_files(folder: Path, paths: list[str]) -> list[str]:
+def _dev_files(folder: Path, paths: list[str]) -> list[str]:
     """Return the paths of a run's dev files: in the folder that has its `work/`, or where the run began."""
     run = Run(folder)
     homes = [home for home in (run.home, run.status.get("stood_in")) if home]

@@ -88,7 +88,7 @@ class Boxes:
         else:
             indices = [(path, self._head(path)) for path in sorted(self.folder.glob(f"{kind}*.safetensors"))]
         if not indices:  # for example, no moments were saved yet
-            raise DataError(self.folder, f"holds no {kind}", f"{kind}.safetensors, whole or in parts")
+            raise DataError(self.folder, f"has no {kind}", f"{kind}.safetensors, complete or in parts")
         yield from indices
 
     def _head(self, path: Path) -> FileIndex:
@@ -102,7 +102,7 @@ class Boxes:
 
     def _file(self, path: Path) -> safe_open:
         if path not in self.opened:
-            self.opened[path] = _opened(path)
+            self.opened[path] = _open(path)
         return self.opened[path]
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -128,8 +128,8 @@ class Boxes:
                 source, target = overlap
                 out[target] = self._file(stored.file).get_slice(name)[source]
                 filled += out[target].numel()
-        if filled != _inside(wanted, shape):
-            raise DataError(self.folder, f"{name} is not whole: {filled} numbers of {_inside(wanted, shape)}")
+        if filled != _size_inside(wanted, shape):
+            raise DataError(self.folder, f"{name} is incomplete: {filled} numbers of {_size_inside(wanted, shape)}")
         return out
 
     def all(self) -> dict[str, Tensor]:
@@ -150,16 +150,16 @@ def _header(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
         header = json.loads((file.metadata() or {}).get("boxes", "{}"))
         return {name: ([int(n) for n in shape], [int(n) for n in start]) for name, (shape, start) in header.items()}
     except (ValueError, TypeError, AttributeError) as error:
-        raise DataError(path, f"boxes: {error}", "of each tensor the whole's shape and where the box lies") from None
+        raise DataError(path, f"boxes: {error}", "the full shape and the start of the slice for each tensor") from None
 
 
-def _opened(path: Path) -> safe_open:
+def _open(path: Path) -> safe_open:
     from safetensors import SafetensorError, safe_open
 
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise DataError(path, f"cannot be read: {error}", "a whole safetensors file") from None
+        raise DataError(path, f"cannot be read: {error}", "a complete safetensors file") from None
 
 
 def _overlap(stored: Box, wanted: Box) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
@@ -174,7 +174,7 @@ def _overlap(stored: Box, wanted: Box) -> tuple[tuple[slice, ...], tuple[slice, 
     return tuple(source), tuple(target)
 
 
-def _inside(wanted: Box, shape: tuple[int, ...]) -> int:
+def _size_inside(wanted: Box, shape: tuple[int, ...]) -> int:
     count = 1
     for start, size, length in zip(wanted.start, wanted.size, shape, strict=True):
         count *= max(min(start + size, length) - start, 0)

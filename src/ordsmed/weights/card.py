@@ -71,14 +71,14 @@ def write(
     parts = [
         _front(trained, usage, data, licence, language),
         f"# {title or name}",
-        _what(trained, usage.does),
+        _description(trained, usage.does),
         _data_section(data),
         _settings_section(trained),
         _training(trained),
         _scores(trained),
         probes,
         f"## How to use it\n\n{usage.how}" if usage.how else "",
-        _made(trained),
+        _origin_section(trained),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -104,9 +104,9 @@ def _front(trained: Trained, usage: Usage, data: list[Table], licence: str | Non
         short = re.sub(r"[^a-z0-9.]+", "-", licence.lower()).strip("-")
         lines += ["license: other", f"license_name: {json.dumps(short)}"]
     lists = {
-        "language": list(filter(CODE.fullmatch, _each([language] if language else (d["language"] for d in data)))),
+        "language": list(filter(CODE.fullmatch, _as_list([language] if language else (d["language"] for d in data)))),
         "tags": [trained.kind, usage.pipeline, *usage.tags, "ordsmed"],
-        "datasets": list(filter(DATASET.fullmatch, _each(d.get("title") for d in data))),
+        "datasets": list(filter(DATASET.fullmatch, _as_list(d.get("title") for d in data))),
     }
     for key, values in lists.items():
         if values:
@@ -114,11 +114,11 @@ def _front(trained: Trained, usage: Usage, data: list[Table], licence: str | Non
     return "\n".join(["---", *lines, "---"])
 
 
-def _what(trained: Trained, does: str) -> str:
+def _description(trained: Trained, does: str) -> str:
     count = sum(t.numel() for t in trained.objective.networks()[""].tensors().values())
     extra = [name for name in trained.objective.networks() if name]
     if extra:
-        does += f"; next to it the {extra[0]} that it learned with, in the folder `{extra[0]}`"
+        does += f"; the {extra[0]} it was trained with is in the folder `{extra[0]}`"
     tokenizer, longest = trained.tokenizer, getattr(trained.learned, "length", trained.settings.longest())
     takes = f"texts of up to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})"
     if trained.settings.capabilities.state:
@@ -178,7 +178,7 @@ def _training(trained: Trained) -> str:
     if seen:
         hours = sum(line.get("seconds", 0) for line in seen) / 3600
         text += f", {many(sum(line['tokens'] for line in seen), 'token')} seen, {many(round(hours, 2), 'hour')}"
-    init = _of_no_machine(trained.recipe.get("init"))
+    init = _without_folders(trained.recipe.get("init"))
     return text + (f"; started from the weights of `{init}`." if init else "; started from random weights.")
 
 
@@ -186,11 +186,11 @@ def _scores(trained: Trained) -> str:
     if _fine_tuned(trained):
         return _scores_of_task(trained)
     facts = _score_table(trained)
-    guessed, terms = _guessed(trained, facts), list(trained.objective.weights)
+    guessed, terms = _guessing_scores(trained, facts), list(trained.objective.weights)
     rights = [k for k in facts if k.endswith("_right")]
     names = {
-        **{term: _called(term, "loss (nats a prediction)", terms) for term in terms},
-        **{name: _called(name.removesuffix("_right"), "right", terms) for name in rights},
+        **{term: _term_name(term, "loss (nats a prediction)", terms) for term in terms},
+        **{name: _term_name(name.removesuffix("_right"), "right", terms) for name in rights},
         **{name: name for name in trained.objective.measures},
         **({"validation": "weighted sum of these losses"} if terms[1:] else {}),
         "loss": "training loss, last step",
@@ -206,7 +206,7 @@ def _scores(trained: Trained) -> str:
     return "## Scores\n\n" + _table(head, rows)
 
 
-def _called(name: str, unit: str, terms: list[str]) -> str:
+def _term_name(name: str, unit: str, terms: list[str]) -> str:
     return unit if terms == [name] else f"{name}: {unit}"
 
 
@@ -216,7 +216,7 @@ def _measure(trained: Trained, name: str, value: Any) -> str:
     return in_words(name, value) if name.endswith("_right") or name in trained.objective.measures else f"{value:.4f}"
 
 
-def _guessed(trained: Trained, facts: Table) -> Table:
+def _guessing_scores(trained: Trained, facts: Table) -> Table:
     """Return the scores of guessing by token frequency, from scores.json; empty if the run recorded none."""
     ended, guesses = trained.folder / "scores.json", trained.objective.guesses
     noted = files.read_table(ended) if trained.recipe and ended.exists() else {}
@@ -249,24 +249,24 @@ def _scores_of_task(trained: Trained) -> str:
     return f"## Scores\n\nOn {dev}, in per cent but for the loss and thresholds:\n\n" + _table(list(columns), rows)
 
 
-def _made(trained: Trained) -> str:
+def _origin_section(trained: Trained) -> str:
     path = trained.folder / "environment.json"
     facts = files.read_table(path) if path.exists() else {}
     version = facts.get("ordsmed", identity())
     text = f"## How it was made\n\nWith ordsmed {version}"
     if not trained.recipe:
         return text + ", from a folder of weights; how they were trained is not known here."
-    recipe = settings.write(_of_no_machine({k: v for k, v in trained.recipe.items() if k not in MACHINE})).rstrip()
+    recipe = settings.write(_without_folders({k: v for k, v in trained.recipe.items() if k not in MACHINE})).rstrip()
     verb = "finetune" if _fine_tuned(trained) else "pretrain"
     return text + f", by `ordsmed {verb}` and this recipe:\n\n```toml\n{recipe}\n```"
 
 
-def _of_no_machine(value: Any) -> Any:
+def _without_folders(value: Any) -> Any:
     """Return a recipe with absolute paths shortened to their last part: other machines have other folders."""
     if isinstance(value, dict):
-        return {_of_no_machine(k): _of_no_machine(v) for k, v in value.items()}
+        return {_without_folders(k): _without_folders(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_of_no_machine(v) for v in value]
+        return [_without_folders(v) for v in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
@@ -287,7 +287,7 @@ def _fine_tuned(trained: Trained) -> bool:
     return isinstance(trained.objective, Task)
 
 
-def _each(values: Any) -> list[str]:
+def _as_list(values: Any) -> list[str]:
     return list(dict.fromkeys(v for v in values if v))
 
 

@@ -53,7 +53,7 @@ def examples(trained: Trained) -> dict[str, str]:
     """
     try:
         if isinstance(trained.objective, Task):
-            return _of_task(trained)
+            return _task_examples(trained)
         return _of_pretraining(trained) if trained.recipe else {}
     except (OrdsmedError, OSError):
         return {}
@@ -73,7 +73,7 @@ def _of_pretraining(trained: Trained) -> dict[str, str]:
     return {MASKED.format(mask=mask): row["text"].replace(MASK, mask), TEXT: whole, BEGUN: begun}
 
 
-def _of_task(trained: Trained) -> dict[str, str]:
+def _task_examples(trained: Trained) -> dict[str, str]:
     learned = trained.learned
     if not hasattr(learned, "card_examples") or not (paths := learned.paths("dev")):
         return {}

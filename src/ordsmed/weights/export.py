@@ -35,10 +35,10 @@ def export_all(path: str | Path, out: str | Path, **options: Any) -> list[Path]:
     """Export step 0 and each saved step of a run to `out`/step-N, to study how it learns. Return the folders."""
     origin = Origin.of(path)
     if not origin.is_run:
-        raise RecipeError("--step", f"found all, but {path} is no run", "a run's folder")
+        raise RecipeError("--step", f"found all, but {path} is not a run", "a run's folder")
     folder = origin.folder.resolve()
     if Path(out).exists() and Path(out).resolve() in (folder, *folder.parents):
-        raise RecipeError(out, "is, or holds, the run that is exported", "another folder")
+        raise RecipeError(out, "is the exported run, or contains it", "another folder")
     lines = []
     for step in origin.steps():
         try:
@@ -46,7 +46,7 @@ def export_all(path: str | Path, out: str | Path, **options: Any) -> list[Path]:
         except DataError as error:
             if step:
                 raise
-            say(f"step 0 is left out: {error}")
+            say(f"step 0 is skipped: {error}")
     return lines
 
 
@@ -83,11 +83,11 @@ def export(
     trained = open_model(path, step)
     if isinstance(trained.objective, Task) and to in (None, FORMAT):
         _check_head(trained, trained.objective, path)
-    form = asked_format(trained, to, overrides) if to else format_of(trained)
+    form = export_format(trained, to, overrides) if to else format_of(trained)
     if trained.recipe is None and not getattr(form, "beside", ""):
         inner = trained.folder / "generator"
         if (inner / "config.json").exists() and "generator" not in trained.objective.networks():
-            say(f"{inner}: is left out; `{command('export', inner)} OUT` writes it as well")
+            say(f"{inner}: not exported; `{command('export', inner)} OUT` writes it as well")
     with files.making(target, keep=anew) as folder:
         form.write(trained, folder)
         name = name or target.name
@@ -111,9 +111,9 @@ def _card(trained: Trained, name: str, licence: str | None, usage: Usage | None,
     try:
         return card.write(trained, name, licence, usage, **more)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        problem = f"data.json, scores.json or metrics.jsonl hold what no run wrote ({type(error).__name__}: {error})"
-        remedy = "put them away: the model card does without them"
-        raise DataError(trained.folder, problem, "what a run leaves", remedy) from error
+        problem = f"data.json, scores.json or metrics.jsonl were not written by a run ({type(error).__name__}: {error})"
+        remedy = "move them away: the model card does not need them"
+        raise DataError(trained.folder, problem, "the files of a run", remedy) from error
 
 
 def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
@@ -121,39 +121,39 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
     usual = "last" if trained.causal else "first"
     heads = " ".join(role for role in task.networks()[""].modules if role not in ("model", "top"))
     if trained.settings.capabilities.state:
-        problem = "is an ELMo with the head of a task: its files have no place for one"
+        problem = "is an ELMo with a task head, which its files cannot hold"
     elif task.top is not None:
-        problem = "has a mix of layers or an LSTM under its head (task.top): no class of transformers has"
+        problem = "has a mix of layers or an LSTM below its head (task.top), which no class of transformers has"
     elif trained.settings.model_type and not trained.settings.architectures:
-        problem = f"is a {trained.kind} whose tokens see both sides: no class of transformers is"
+        problem = f"is a {trained.kind} with bidirectional attention, which no class of transformers is"
     elif heads not in trained.settings.architectures:
-        problem = f"has a {heads} head: no class of transformers has"
+        problem = f"has a {heads} head, which no class of transformers has"
     elif getattr(task, "pool", usual) not in (usual, *trained.settings.poolings):
-        problem = f"asks the {task.pool} of all states (task.pool): its class there asks that of the {usual} token"
+        problem = f"pools by {task.pool} (task.pool), but its class in transformers reads the {usual} token"
     else:
         return
     verbs = "`ordsmed predict` and `evaluate`"
     verbs += "".join(f", and `{verb}`," for verb in getattr(trained.learned, "VERBS", ()))
     if isinstance(task, LateInteraction):
-        verbs = f"`--to {trained.learned.FORMAT}` hands it on; {verbs}"
+        verbs = f"`--to {trained.learned.FORMAT}` exports it; {verbs}"
     raise RecipeError(path, problem, "", f"{verbs} open it as it is")
 
 
-def asked_format(trained: Trained, name: str, overrides: Sequence[str] = ()) -> Format:
+def export_format(trained: Trained, name: str, overrides: Sequence[str] = ()) -> Format:
     """Return the format `name` with its settings. Raise RecipeError if it cannot hold this model."""
     form: Format = settings.decode(load("formats", name, place="--to"), settings.override({}, overrides), "--to")
     if name == FORMAT:
         format_of(trained)
     elif check := getattr(form, "check", None):
         check(trained)
-    elif not _takes(form, trained):
-        wrong = f"{name} takes {' and '.join(form.families)}; {trained.folder} holds a {trained.kind}"
-        fitting = [kind for kind in entries("formats") if _takes(load("formats", kind), trained)]
+    elif not _can_hold(form, trained):
+        wrong = f"{name} holds {' and '.join(form.families)}; {trained.folder} is a {trained.kind}"
+        fitting = [kind for kind in entries("formats") if _can_hold(load("formats", kind), trained)]
         raise RecipeError("--to", wrong, " or ".join(fitting))
     return form
 
 
-def _takes(form: Any, trained: Trained) -> bool:
+def _can_hold(form: Any, trained: Trained) -> bool:
     return not form.families or trained.kind in form.families
 
 
@@ -162,7 +162,7 @@ def format_of(trained: Trained) -> Format:
     if kind == FORMAT:
         heads = " ".join(role for role in trained.objective.networks()[""].modules if role != "model")
     if kind not in entries("formats") or (heads and heads not in trained.settings.architectures):
-        problem = f"is a {trained.kind}{f' with heads `{heads}`' if heads else ''}: no class or format of others has it"
+        problem = f"is a {trained.kind}{f' with heads `{heads}`' if heads else ''}: no format can hold it"
         opened = f"`{command('embed', trained.folder)} in.txt out.npz` and `init` open it"
         remedy = f"{opened}; docs/add-a/model.md: `architectures`"
         raise RecipeError(trained.folder, problem, "", remedy)
@@ -177,7 +177,7 @@ def readers(out: Path) -> str:
 def check(target: Path, source: Path, *, anew: bool) -> None:
     """Raise RecipeError if `target` must not be replaced, or if it contains the model at `source`."""
     if target.exists() and source.exists() and target.resolve() in (source.resolve(), *source.resolve().parents):
-        raise RecipeError(target, "is, or holds, the model that is read", "another folder")
+        raise RecipeError(target, "is the model that is read, or contains it", "another folder")
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not target.is_dir():
@@ -185,5 +185,5 @@ def check(target: Path, source: Path, *, anew: bool) -> None:
     if Run(target).status:
         raise RecipeError(target, f"is the folder of a `{Run(target).status.get('verb')}`", "another folder")
     if not anew:
-        remedy = "name another, or add --anew: it moves this one aside"
+        remedy = "name another folder, or add --anew, which moves this one aside"
         raise RecipeError(target, "stands", "a new folder", remedy)

@@ -30,9 +30,9 @@ GENERATOR = "generator"  # ELECTRA's second network: a subfolder, or replaces `d
 EMBEDDINGS = "electra.embeddings."  # embedding tables and their norm in Hugging Face folders
 FORMAT = "huggingface"  # the format in formats/ of Hugging Face folders
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")  # files with a vocabulary
-MOST_SPARE = 1_024  # padding rows, if the folder has no vocabulary: more mean another vocabulary
+MAX_SPARE = 1_024  # padding rows, if the folder has no vocabulary: more mean another vocabulary
 MANY = 1_000_000  # labels: a larger number is a mistake
-REMEDY = "take config.json anew from where the model came from"
+REMEDY = "download config.json again from the model's source"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def networks(folder: Path) -> Networks:
     networks = decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
     if networks.model is None:
         raise DataError(folder / SETTINGS, "has no [model]", "the network's sizes", "make or import the folder again")
-    _affordable(networks.model, folder, folder / SETTINGS)
+    _check_size(networks.model, folder, folder / SETTINGS)
     return networks
 
 
@@ -105,7 +105,7 @@ def fits(family: ModelSettings, tokenizer: Tokenizer, folder: Path) -> None:
     try:
         family.fits(tokenizer)
     except RecipeError as error:
-        raise DataError(f"{folder}: {error.place}", error.found, error.wanted, "put its own tokenizer there") from None
+        raise DataError(f"{folder}: {error.place}", error.found, error.wanted, "add the model's tokenizer") from None
 
 
 def tokenizer(folder: Path) -> Tokenizer:
@@ -132,13 +132,13 @@ def settings(folder: Path) -> Any:
     choices = {name: menu.load("models", name) for name in menu.entries("models")}
     families = {called: name for name, choice in choices.items() for called in (choice.model_type, *choice.other_types)}
     if not isinstance(kind, str) or kind not in families:
-        code = f", whose code (auto_map, {short(config['auto_map'])}) is not run" if config.get("auto_map") else ""
+        code = f", whose code (auto_map, {short(config['auto_map'])}) is never run" if config.get("auto_map") else ""
         known = sorted(called for called, name in families.items() if called and choices[name].architectures)
-        remedy = "transformers opens other networks; take a model of these, or train one (`ordsmed help make`)"
+        remedy = "use a model of one of these families, or train one (`ordsmed help make`)"
         raise DataError(path, f"model_type: found {short(kind)}{code}", f"one of {', '.join(known)}", remedy)
     settings = meant(families[kind], config, path)
     _check_class(folder, config, settings.architectures.values())
-    _affordable(settings, folder, path)
+    _check_size(settings, folder, path)
     return settings
 
 
@@ -147,8 +147,8 @@ def _check_class(folder: Path, config: dict[str, Any], known: Iterable[str]) -> 
     if config.get("auto_map") and (unknown or not classes(folder)):
         code, network = short(config["auto_map"]), ", ".join(unknown) or "no known class"
         wanted = f"a class of transformers ({', '.join(sorted(set(known)))})"
-        problem = f"names code of its own (auto_map, {code}) for {network}, which is not run"
-        remedy = "name its class in config.json and take auto_map out, if its network is one of these"
+        problem = f"names custom code (auto_map, {code}) for {network}, which is never run"
+        remedy = "if its network is one of these, name its class in config.json and remove auto_map"
         raise DataError(folder / "config.json", problem, wanted, remedy)
 
 
@@ -164,11 +164,11 @@ def meant(family: str, config: dict[str, Any], path: Path) -> Any:
     except ValueError as error:
         raise DataError(path, f"{error}") from None
     except (TypeError, AttributeError, OverflowError, IndexError) as error:
-        raise DataError(path, f"a setting of another kind ({error})", f"the settings of a {kind}", REMEDY) from None
+        raise DataError(path, f"a setting of a wrong type ({error})", f"the settings of a {kind}", REMEDY) from None
     return settings
 
 
-def _affordable(family: Any, folder: Path, location: Path) -> None:
+def _check_size(family: Any, folder: Path, location: Path) -> None:
     """Raise DataError if the weight files are too small for the sizes in the settings.
 
     This check comes before a network of that size is allocated.
@@ -186,7 +186,7 @@ def _affordable(family: Any, folder: Path, location: Path) -> None:
     if layers * width * max(width, inner) + rows * embedded > size_in_bytes:
         weights.foreign_names(folder)  # raises a clearer error if a file is truncated
         places = f", and {positions} positions" if positions else ""
-        problem = f"tells of {layers} layers of width {width}, {inner} inside{places}"
+        problem = f"describes {layers} layers of width {width}, {inner} inside{places}"
         remedy = REMEDY if location.name == "config.json" else "make or import the folder again"
         raise DataError(location, problem, f"a network that fits {size_in_bytes:,} bytes of weights", remedy)
 
@@ -198,7 +198,7 @@ def load_into(objective: Objective, folder: Path, tokenizer: Tokenizer, *, body:
     `body`, a Hugging Face folder without the heads is accepted.
     """
     if is_imported(folder):
-        _fill_own(objective, folder)
+        _load_imported(objective, folder)
         return True
     whole = True
     filled: dict[int, Any] = {}  # loaded tensors by id: both folders must agree on shared tensors
@@ -214,8 +214,8 @@ def load_into(objective: Objective, folder: Path, tokenizer: Tokenizer, *, body:
 
 
 def no_heads(folder: Path) -> DataError:
-    holds = f"holds a network without the heads asked for ({', '.join(classes(folder)) or 'of no class'})"
-    return DataError(folder, holds, "one that has them", "`embed` and `finetune init=...` take it")
+    holds = f"has a network without the required heads ({', '.join(classes(folder)) or 'of no class'})"
+    return DataError(folder, holds, "a network with these heads", "`embed` and `finetune init=...` accept it")
 
 
 def begin(network: Network, folder: Path, tokenizer: Tokenizer) -> list[str]:
@@ -309,7 +309,7 @@ def _lacks_heads(network: Network, folder: Path) -> bool:
     return any(stored.isdisjoint(hf_names) for head, hf_names in heads.items() if head != "model")
 
 
-def _fill_own(objective: Objective, folder: Path) -> None:
+def _load_imported(objective: Objective, folder: Path) -> None:
     """Load an imported folder. Heads it does not have keep their weights; heads unknown here are ignored."""
     tensors, stored = own_tensors(objective), weights.read(folder / WEIGHTS)
     roles, stored_roles = ({name.partition(".")[0] for name in names} for names in (tensors, stored))
@@ -329,13 +329,13 @@ def _read(
     config = read_config(folder)
     if config.get("auto_map"):
         read_as = ", ".join(classes(folder))
-        say(f"{folder}/config.json: its own code (auto_map, {short(config['auto_map'])}) is not run: read as {read_as}")
+        say(f"{folder}/config.json: its code (auto_map, {short(config['auto_map'])}) is never run; read as {read_as}")
     rows = config["vocab_size"]
     spare = rows - tokenizer.vocabulary
-    if spare < 0 or (spare >= MOST_SPARE and not has_vocabulary(folder)):
-        problem = f"has {rows} token rows, the tokenizer {tokenizer.vocabulary} tokens"
+    if spare < 0 or (spare >= MAX_SPARE and not has_vocabulary(folder)):
+        problem = f"has {rows} token rows, but the tokenizer has {tokenizer.vocabulary} tokens"
         wanted = "a row for each token" if spare < 0 else "the same vocabulary"
-        raise DataError(folder, problem, wanted, "put the tokenizer there that it was trained with")
+        raise DataError(folder, problem, wanted, "put the tokenizer that it was trained with there")
     if hasattr(family, "causal"):  # tensor names depend on the class that saved the weights
         family = dataclasses.replace(family, causal=settings(folder).causal)
     tensors = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)
@@ -345,7 +345,7 @@ def _read(
                 raise DataError(folder / "config.json", f"vocab_size: found {rows}", f"{len(tensors[name])}", REMEDY)
             tensors[name] = tensors[name][: tokenizer.vocabulary].contiguous()
     if spare:
-        say(f"{folder}: {many(spare, 'row')} behind the vocabulary are padding, and left out: no token has them")
+        say(f"{folder}: {many(spare, 'row')} after the vocabulary are padding and are dropped")
     return tensors
 
 
@@ -359,8 +359,8 @@ def _fill(network: Network, folder: Path, tokenizer: Tokenizer, filled: dict[int
     weights.compare(from_file, tensors, folder)
     apart = [name for name, tensor in tensors.items() if id(tensor) in filled and not tensor.equal(from_file[name])]
     if apart:
-        problem = f"its {apart[0]} is not that of the network it shares it with"
-        raise DataError(folder, problem, "two networks that learned together", 'or `share = "none"` in [objective]')
+        problem = f"its {apart[0]} differs from that of the network that shares it"
+        raise DataError(folder, problem, "two networks trained together", 'or `share = "none"` in [objective]')
     weights.fill(tensors, from_file, folder)
     filled.update((id(tensor), name) for name, tensor in tensors.items())
 
@@ -387,7 +387,7 @@ def _tells_a_number(config: dict[str, Any], outputs: int) -> bool:
 
 def read_config(folder: Path) -> dict[str, Any]:
     if not (folder / "config.json").exists():
-        raise DataError(folder, "holds no config.json", "a run, or a folder that Hugging Face's save_pretrained made")
+        raise DataError(folder, "has no config.json", "a run, or a folder written by Hugging Face's save_pretrained")
     table = files.read_json(folder / "config.json")
     if not isinstance(table, dict):
         raise DataError(folder / "config.json", f"found {short(table)}", "a table of settings", REMEDY)

@@ -21,7 +21,7 @@ import re
 
 from torch import Tensor
 
-from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.renaming import LazyTensors, TensorLayout
 
 ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "tanh": "tanh"}  # Google's name -> Hugging Face's
 SLOTS = re.compile(r"/(adam_[mv]|Adam(_1)?|Adagrad|Momentum|LAMB\w*|lamb_[mv]|m|v)$|^global_step$|^beta[12]_power$")
@@ -62,7 +62,7 @@ BESIDE = (
 OWN_POOLER = "next_sentence..pooler_dense/"  # trained; the encoder's pooler is untrained in such a checkpoint
 
 
-def of_scopes(tensors: LazyTensors) -> LazyTensors:
+def with_tf1_names(tensors: LazyTensors) -> LazyTensors:
     """Return the tensors of a TensorFlow 2 BERT under the names and shapes of TensorFlow 1.
 
     Other entries of the object graph are dropped. Tensors of a TensorFlow 1 checkpoint are returned unchanged.
@@ -72,7 +72,7 @@ def of_scopes(tensors: LazyTensors) -> LazyTensors:
     learned = any(name.startswith(OWN_POOLER) for name in tensors)
     named = {name: new for name in tensors if (new := _scope(name, learned=learned))}
     tensors = tensors.renamed(named.get)
-    shapes = {name: _whole(name, shape) for name, shape in tensors.shapes.items()}
+    shapes = {name: _merged_shape(name, shape) for name, shape in tensors.shapes.items()}
 
     def read(name: str) -> Tensor:
         tensor = tensors[name]
@@ -109,7 +109,7 @@ def _is_turned(name: str) -> bool:
     return name == "cls/seq_relationship/output_weights"
 
 
-def _whole(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _merged_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     if _is_turned(name):
         return shape[::-1]
     if "/attention/self/" in name:
@@ -123,7 +123,7 @@ def without_slots(tensors: LazyTensors) -> LazyTensors:
     return tensors.renamed(lambda name: None if SLOTS.search(name) else name)
 
 
-def spelled(_: str, name: str) -> tuple[str, Lies]:
+def spelled(_: str, name: str) -> tuple[str, TensorLayout]:
     """Return Google's name for a Hugging Face name, and whether the matrix is transposed in the checkpoint."""
     module, _, end = name.rpartition(".")
     scope = re.sub(r"layer\.(\d+)", r"layer_\1", module).replace(".", "/")

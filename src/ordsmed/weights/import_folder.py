@@ -45,7 +45,7 @@ def once(path: Path, name: str | Path) -> Path | None:
                 by_hand = f"`{command('import', path, 'OUT', 'model.KEY=VALUE')}`, and name OUT"
                 raise RecipeError(error.place, error.found, error.wanted, by_hand) from None
             write(imported, target, path, form)
-            say(f"{name}: {kind_of(form)}, taken over into {target}")
+            say(f"{name}: {kind_of(form)}, converted to {target}")
     return target
 
 
@@ -80,11 +80,11 @@ def recognised(path: Path) -> Format:
         raise RecipeError(path, "no such folder or file", formats, hub.remedy_for_imported(path))
     kind = kind_of_folder(path)
     if kind.made or kind is FolderKind.IMPORT:
-        raise RecipeError(path, "is a folder of ours", "a model of another format", "it is opened as it is")
+        raise RecipeError(path, "is a folder of this library", "a model of another format", "use it directly")
     if form := known(path):
         return form
     refuse_unknown(path)
-    raise RecipeError(path, "is of no known format", wanted)
+    raise RecipeError(path, "has no known format", wanted)
 
 
 def refuse_unknown(path: Path) -> None:
@@ -104,5 +104,5 @@ def _key(folder: Path) -> str:
 
 
 def _describe(imported: Imported, name: str, path: Path, form: str) -> str:
-    lines = [f"# {name}", f"Taken over by ordsmed {identity()} from `{path.name}` ({form})."]
-    return "\n\n".join([*lines, *imported.notes, "`ordsmed embed`, `export` and `pretrain init=...` take it."]) + "\n"
+    lines = [f"# {name}", f"Converted by ordsmed {identity()} from `{path.name}` ({form})."]
+    return "\n\n".join([*lines, *imported.notes, "`ordsmed embed`, `export` and `pretrain init=...` open it."]) + "\n"

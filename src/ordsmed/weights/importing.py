@@ -21,7 +21,7 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
     for word in overrides:
         if not word.startswith(("model.", "objective.", "task.")):
             wanted = "model.key=value, objective.key=value or task.key=value"
-            raise RecipeError(f"`{word}`", "changes no setting of the model, nor of what it learned", wanted)
+            raise RecipeError(f"`{word}`", "is not a setting of the model, objective or task", wanted)
     check(target, path, anew=anew)
     form = import_folder.recognised(path)
     imported = form.read(path, overrides)

@@ -82,10 +82,12 @@ class Origin:
         inside = self.kind is FolderKind.IMPORT and self.folder.name == "weights" and kind_of_folder(around).run
         return replace(Origin.of(around), name=self.name) if inside and (around / RECIPE).exists() else self
 
-    def one_step(self, step: int | None, key: str = "--step") -> None:
+    def check_one_step(self, step: int | None, key: str = "--step") -> None:
         if step is not None and not self.is_run:
             holds = (
-                "is a Hugging Face folder" if self.kind is FolderKind.HUGGING_FACE else "holds the weights of one step"
+                "is a Hugging Face folder"
+                if self.kind is FolderKind.HUGGING_FACE
+                else "has the weights of a single step"
             )
             raise RecipeError(key, f"found {step}, but {self.name} {holds}", "a run's folder")
 
@@ -113,8 +115,8 @@ class Origin:
                 networks = foreign.networks(left)
             elif networks.model is None:
                 if (start := Origin.find(recipe["init"])) is None:
-                    gone = f"was started from {hub.folder(recipe['init'])}, which is gone"
-                    raise RecipeError(here.folder, gone, "", "put it back: it tells the network's size")
+                    gone = f"was started from {hub.folder(recipe['init'])}, which is missing"
+                    raise RecipeError(here.folder, gone, "", "restore it: the network's size is read from it")
                 networks = replace(networks, model=start.network())
             return here._in_phase(networks, recipe, step)
 
@@ -143,20 +145,20 @@ class Origin:
         if not self.is_run:
             return Tokenizer.load(self.folder / TOKENIZER if self.kind is FolderKind.IMPORT else self.folder)
         with self.at_home() as here:
-            return here._of_run(fingerprint)
+            return here._tokenizer_of_run(fingerprint)
 
-    def _of_run(self, fingerprint: str | None) -> Tokenizer:
+    def _tokenizer_of_run(self, fingerprint: str | None) -> Tokenizer:
         places = [self.folder / "weights" / "tokenizer", self.folder / "tokenizer"]
         path = next((p for p in places if (p / "tokenizer.json").exists()), None)
         if path is None:
             path = standing(sources(self.recipe())[0]) / "tokenizer"
         if not path.is_dir():
             wanted = f"the tokenizer that {self.folder} was trained with"
-            raise DataError(path, "no such folder", wanted, "put its data back")
+            raise DataError(path, "no such folder", wanted, "restore its data")
         tokenizer = Tokenizer.load(path)
         if fingerprint not in (None, tokenizer.fingerprint):
             wanted = f"{fingerprint}, that of {self.folder}"
-            raise DataError(path, f"tokenizer {tokenizer.fingerprint}", wanted, "put its data back")
+            raise DataError(path, f"tokenizer {tokenizer.fingerprint}", wanted, "restore its data")
         return tokenizer
 
     def last(self) -> int | None:
@@ -172,15 +174,15 @@ class Origin:
         """Return the steps whose weights can be opened, oldest first. Step 0 of a pretraining can be recomputed."""
         stored, last = self.folder / "checkpoints", self.last()
         whole = [s for s in snapshots.steps(stored) if not snapshots.damage(snapshots.path_of(stored, s), (KIND,))]
-        return sorted({*self._again(), *whole, *([] if last is None else [last])})
+        return sorted({*self._restorable_steps(), *whole, *([] if last is None else [last])})
 
-    def _again(self) -> list[int]:
+    def _restorable_steps(self) -> list[int]:
         return [0] if self.kind is FolderKind.PRETRAINING else []
 
     def chosen_steps(self, steps: Literal["all"] | Sequence[int], key: str = "--step") -> list[int]:
         """Return the requested steps, oldest first. Raise an error if one is missing or the model is not a run."""
         if not self.is_run:
-            raise RecipeError("steps", f"found {steps}, but {self.name} keeps no checkpoints", "a run's folder")
+            raise RecipeError("steps", f"found {steps}, but {self.name} has no checkpoints", "a run's folder")
         there = self.steps()
         if steps == "all":
             return there
@@ -195,18 +197,20 @@ class Origin:
             return WeightsSource(self.folder / "weights", last)
         stored = snapshots.steps(folder)
         if step is not None and step not in stored:
-            steps_text = ", ".join(f"{s}" for s in sorted({*self._again(), *stored, *([last] if last else [])}))
-            lacks = f"found {step}, which {self.folder} does not keep"
+            steps_text = ", ".join(
+                f"{s}" for s in sorted({*self._restorable_steps(), *stored, *([last] if last else [])})
+            )
+            lacks = f"found {step}, but {self.folder} has no checkpoint of it"
             raise RecipeError(key, lacks, f"one of {steps_text}" if steps_text else "")
         if step is not None:
             path = snapshots.path_of(folder, step)
             wrong = snapshots.damage(path, (KIND,))
             if wrong:
-                raise DataError(path, wrong, "a whole checkpoint", "leave --step out: the newest whole one is taken")
+                raise DataError(path, wrong, "a complete checkpoint", "leave out --step to use the newest complete one")
             return WeightsSource(path, step, files.read_table(path / "state.json"))
         newest = snapshots.latest(folder, place=self.folder, kinds=(KIND,))
         if newest is None:
-            raise RecipeError(self.folder, "no checkpoint yet", "", f"`{self._continuing()}` goes on and makes one")
+            raise RecipeError(self.folder, "no checkpoint yet", "", f"`{self._continuing()}` resumes it")
         return WeightsSource(newest[0], int(newest[1]["step"]), newest[1])
 
     def unfinished(self, step: int | None = None) -> str:
@@ -217,9 +221,9 @@ class Origin:
         with self.at_home() as here:
             recipe = here.recipe()
         states = {"stopped": "it was stopped", "failed": "it failed"}
-        reason = states.get(str(self.status.get("state")), "it is still at work, or was killed")
+        reason = states.get(str(self.status.get("state")), "it is still running, or was killed")
         at = f"step {stored[-1]:,} of {planned(recipe):,}"
-        return f"{self.folder}: {at}: {reason}; `{self._continuing()}` goes on to its end"
+        return f"{self.folder}: {at}: {reason}; `{self._continuing()}` resumes it"
 
     def _continuing(self) -> str:
         """Return the command that continues an unfinished run; for a stage of `make`, that of the `make`."""
@@ -237,8 +241,8 @@ class Origin:
         if not self.is_run:
             numbered = foreign.tokenizer_of(self.folder)
             if numbered:
-                _same_pieces(numbered, tokenizer)
-            sentence_modules.tell_left_out(self.folder)
+                _check_same_ids(numbered, tokenizer)
+            sentence_modules.report_ignored(self.folder)
             foreign.load_into(objective, self.folder, tokenizer)
             return None
         newest = snapshots.latest(self.folder / "checkpoints", place=self.folder)
@@ -290,7 +294,10 @@ def sources(recipe: dict[str, Any]) -> list[str]:
 
 def _refused(name: str | Path, key: str, path: Path, kind: FolderKind) -> RecipeError:
     if hub.is_address(name):
-        problem, remedy = "the address of a served model", "`fill`, `generate` and `surprisal` ask one; name its folder"
+        problem, remedy = (
+            "the address of a served model",
+            "name its folder; only `fill`, `generate` and `surprisal` accept an address",
+        )
     elif kind is FolderKind.FOREIGN:
         import_folder.refuse_unknown(path)
         problem, remedy = "neither a run nor a model of a known format", ""
@@ -304,11 +311,11 @@ def _refused(name: str | Path, key: str, path: Path, kind: FolderKind) -> Recipe
     else:
         problem, remedy = kind.value, hub.remedy(name)
     if key:
-        return RecipeError(key, f"found {name}, {problem}", f"{WANTED}, or a name that leads to one", remedy)
+        return RecipeError(key, f"found {name}, {problem}", f"{WANTED}, or the name of one", remedy)
     return RecipeError(name, problem if problem == FolderKind.ABSENT.value else f"is {problem}", WANTED, remedy)
 
 
-def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
+def _check_same_ids(folder: Path, tokenizer: Tokenizer) -> None:
     """Raise RecipeError if the folder's tokenizer gives tokens other ids. A folder without one is accepted."""
     if not foreign.has_vocabulary(folder):
         return
@@ -318,5 +325,5 @@ def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
         piece for piece in pieces.keys() | stored_pieces.keys() if pieces.get(piece) != stored_pieces.get(piece)
     )
     if differing:
-        problem = f"{folder} numbers {len(differing)} pieces otherwise than the data, `{differing[0]}` among them"
+        problem = f"{folder} gives {len(differing)} tokens other ids than the data, such as `{differing[0]}`"
         raise RecipeError("init", problem, "the same vocabulary", f'encode with `tokenizer = "{folder}"`, or {MOVE}')

@@ -39,7 +39,7 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
         try:
             result = read_one(path)
         except DataError as error:
-            say(f"{error}; it is left out")
+            say(f"{error}; skipped")
             continue
         if result:
             yield result
@@ -87,11 +87,13 @@ def lines(folder: Path) -> list[str]:
             for *_, name, value, error, guess in cells
         )
         step = f" at step {result['step']:,}" if result.get("step") is not None else ""
-        written += [f"{cells[0][1]} of {cells[0][2]}{step}{_differing(result, results)}: {scores}"] if cells else []
+        written += (
+            [f"{cells[0][1]} of {cells[0][2]}{step}{_distinguishing(result, results)}: {scores}"] if cells else []
+        )
     return written
 
 
-def _differing(result: dict[str, Any], results: list[dict[str, Any]]) -> str:
+def _distinguishing(result: dict[str, Any], results: list[dict[str, Any]]) -> str:
     """Return the settings that distinguish a result from others of the same probe and files."""
     alike = [
         row.get("settings") or {} for row in results if all(row[k] == result[k] for k in ("probe", "way", "files"))

@@ -25,8 +25,12 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
 
 Shape = tuple[int, ...]
-Lies = Literal["alike", "turned", "lifted"]  # as Hugging Face has it, [in, out] for [out, in], or an extra dimension
-Spell = Callable[[str, str], tuple[str, Lies]]  # (network of the objective, Hugging Face's name) -> foreign name
+TensorLayout = Literal[
+    "alike", "turned", "lifted"
+]  # as Hugging Face has it, [in, out] for [out, in], or an extra dimension
+Spell = Callable[
+    [str, str], tuple[str, TensorLayout]
+]  # (network of the objective, Hugging Face's name) -> foreign name
 PADDING = 8192  # most padding rows after a vocabulary: Megatron pads to a multiple of 128 x ranks
 ROWS = ("model.words.weight", "head.words.weight", "head.bias")  # tensors that may have padding rows
 
@@ -71,18 +75,20 @@ class Counterpart:
     """The foreign names and layout of one tensor of this library."""
 
     stored_names: tuple[str, ...]
-    lies: Lies
+    lies: TensorLayout
     name: str  # this library's, within its network
     names: Names | None  # None: the file has this library's layout
 
     def take(self, parts: list[Tensor]) -> Tensor:
         if self.names is None:
             return parts[0]
-        return weights.ours_of(self.name, [_laid(part, self.lies, back=True) for part in parts], self.names)
+        return weights.native_layout(
+            self.name, [_with_layout(part, self.lies, back=True) for part in parts], self.names
+        )
 
     def give(self, tensor: Tensor) -> dict[str, Tensor]:
-        parts = weights.theirs_of(self.name, tensor, self.names) if self.names else [tensor]
-        return {name: _laid(part, self.lies) for name, part in zip(self.stored_names, parts, strict=True)}
+        parts = weights.foreign_layout(self.name, tensor, self.names) if self.names else [tensor]
+        return {name: _with_layout(part, self.lies) for name, part in zip(self.stored_names, parts, strict=True)}
 
 
 def counterparts(objective: Objective, spell: Spell, *, alike: bool = False) -> dict[str, Counterpart]:
@@ -160,19 +166,19 @@ def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iter
     unlike = [name for name, shapes in both.items() if not _fits(*shapes, name in padded)]
     unlike_shapes = [f"{name} {list(both[name][0])}, not {list(both[name][1])}" for name in unlike]
     if missing or left or unlike_shapes:
-        parts = {"missing": missing, "left over": left, "of another shape": unlike_shapes}
+        parts = {"missing": missing, "unexpected": left, "of another shape": unlike_shapes}
         lines = "; ".join(f"{problem} {weights.some(names)}" for problem, names in parts.items() if names)
-        wrong = f"holds {len(both):,} of the {len(wanted):,} tensors of this network; {lines}"
-        remedy = "`model.KEY=VALUE` behind the folder of an import mends a size"
+        wrong = f"has {len(both):,} of the {len(wanted):,} tensors of this network; {lines}"
+        remedy = "`model.KEY=VALUE` after the folder in `ordsmed import` corrects a size"
         if not missing and not left and padded.issuperset(unlike):
-            remedy = "put the vocabulary there that its numbers mean"
-        raise DataError(location, wrong, "all of them and no others", remedy)
+            remedy = "put its vocabulary there"
+        raise DataError(location, wrong, "exactly these tensors", remedy)
 
 
-def rows_behind(stored: LazyTensors, name: str, tokenizer: Tokenizer, location: object) -> list[str]:
+def padding_note(stored: LazyTensors, name: str, tokenizer: Tokenizer, location: object) -> list[str]:
     """Return a note if the word table has padding rows after the vocabulary, which are dropped."""
     rows = stored.shapes[name][0] - tokenizer.vocabulary if name in stored else 0
-    return [f"{location}: {many(rows, 'row')} behind the vocabulary are padding, and left out"] if rows > 0 else []
+    return [f"{location}: {many(rows, 'row')} after the vocabulary are padding and are dropped"] if rows > 0 else []
 
 
 def layers(names: Iterable[str], pattern: str) -> int:
@@ -192,7 +198,7 @@ def _fits(stored: Shape, shape: Shape, padded: bool) -> bool:
     return padded and stored[1:] == shape[1:] and shape[0] < stored[0] < shape[0] + PADDING and stored[0] % 8 == 0
 
 
-def _laid(tensor: Tensor, lies: Lies, *, back: bool = False) -> Tensor:
+def _with_layout(tensor: Tensor, lies: TensorLayout, *, back: bool = False) -> Tensor:
     if lies == "turned":
         return tensor.T if tensor.ndim == 2 else tensor
     if lies == "lifted":

@@ -29,7 +29,7 @@ SPARSE = ["SpladePooling"]
 POOLS = {"mean": "mean", "cls": "first", "lasttoken": "last"}  # sentence-transformers' names -> this library's
 OLDER = "pooling_mode_"  # keys of older folders: pooling_mode_cls_token: true
 PASSAGES = ("document", "passage", "corpus")  # names of the passage prompt; the first that exists is used
-REMEDY = "`init=` of a training takes its network alone"
+REMEDY = "`init=` of a training uses only its network"
 
 
 def check_code(folder: Path, config: Mapping[str, Any]) -> None:
@@ -39,7 +39,7 @@ def check_code(folder: Path, config: Mapping[str, Any]) -> None:
     if not code and config.get("auto_map") and (rows or "sentence_transformers" in config):
         path, code = folder / "config.json", f"auto_map, {short(config['auto_map'])}"
     if code:
-        problem = f"names code of its own ({code}), which is not run"
+        problem = f"names custom code ({code}), which is never run"
         raise DataError(path, problem, "modules of sentence-transformers and a network of a known family")
 
 
@@ -49,12 +49,12 @@ def behind(folder: Path) -> list[str]:
     return kinds[1:] if kinds[:1] and kinds[0] in NETWORKS else kinds
 
 
-def tell_left_out(folder: Path) -> None:
+def report_ignored(folder: Path) -> None:
     """Say which modules and prompts are ignored when only the network of a folder is used."""
     if modules := behind(folder):
         prompts = [name for name, text in _prompts(folder).items() if text]
         more = f", and its prompts {', '.join(prompts)}" if prompts else ""
-        say(f"{folder}: its network alone is taken; {', '.join(modules)} of {MODULES} are left out{more}")
+        say(f"{folder}: only its network is used; {', '.join(modules)} of {MODULES} are ignored{more}")
 
 
 def vectors_of(folder: Path, longest: int) -> dict[str, Any] | None:
@@ -73,7 +73,7 @@ def vectors_of(folder: Path, longest: int) -> dict[str, Any] | None:
     if len(folders) > 1 and (folders[1] / "config.json").is_file():
         _check(folders[1] / "config.json", module_input_name=("sentence_embedding",))
     table |= _similarity(folder, "cosine" if table.get("normalize") else "dot", sparse=kinds == SPARSE)
-    return {**table, **_ours(folder, prompts), "length": _length(folder, longest)}
+    return {**table, **_group_prompts(folder, prompts), "length": _length(folder, longest)}
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def _folders(folder: Path, kinds: list[str]) -> list[Path]:
         unknown = [kind for kind in kinds if kind not in DENSE] or [_class_of(row).rpartition(".")[2] for row in rows]
         raise DataError(path, f"found modules {', '.join(unknown)}", "Transformer, Pooling, Normalize", REMEDY)
     if rows[0].get("path"):
-        raise DataError(path, f"found the network in {short(rows[0]['path'])}", "it beside modules.json")
+        raise DataError(path, f"found the network in {short(rows[0]['path'])}", "a path next to modules.json")
     return [folder / str(row.get("path", "")) for row in rows[1:]]
 
 
@@ -116,7 +116,6 @@ def _sparse(path: Path) -> dict[str, Any]:
 
 
 def _similarity(folder: Path, usual: str, *, sparse: bool) -> dict[str, str]:
-    """Return the `similarity` setting if it differs from `usual`."""
     path = folder / COMPARED
     named = files.read_table(path).get("similarity_fn_name") if path.is_file() else None
     name = named or ("dot" if sparse else "cosine")  # the defaults of sentence-transformers
@@ -136,7 +135,7 @@ def _prompts(folder: Path) -> dict[str, str]:
     return {name: text or "" for name, text in table.items()}
 
 
-def _ours(folder: Path, prompts: dict[str, str]) -> dict[str, str]:
+def _group_prompts(folder: Path, prompts: dict[str, str]) -> dict[str, str]:
     """Return the prompts of queries and passages, and say which other prompts are ignored."""
     passage = next((name for name in PASSAGES if prompts.get(name)), "")
     unused = [name for name, text in prompts.items() if text and name not in ("query", passage)]
@@ -145,7 +144,7 @@ def _ours(folder: Path, prompts: dict[str, str]) -> dict[str, str]:
     if unused:
         say(f"{path}: prompts {', '.join(unused)} are not used; --prompt query and passage are")
     if usual and prompts.get(str(usual)):
-        say(f"{path}: without --prompt nothing is written before a text, not its default prompt {usual}")
+        say(f"{path}: without --prompt no prompt is put before a text, not even its default prompt {usual}")
     return {"query": prompts.get("query", ""), "passage": prompts.get(passage, "")}
 
 
@@ -154,7 +153,7 @@ def _length(folder: Path, longest: int) -> int:
     path = next((path for path in sorted(folder.glob("sentence_*_config.json")) if path.name != COMPARED), None)
     table = files.read_table(path) if path else {}
     if path:
-        lower = (False, True) if _lowers(folder) else (False,)
+        lower = (False, True) if _is_lowercase(folder) else (False,)
         plain = {"query_length": (None,), "document_length": (None,), "query_expansion": (None,)}
         _check(path, do_lower_case=lower, module_output_name=(None, "token_embeddings"), **plain)
     location, key = path, "max_seq_length"
@@ -167,7 +166,7 @@ def _length(folder: Path, longest: int) -> int:
         raise DataError(location, f"{key}: found {short(table[key])}", "a whole number") from None
 
 
-def _lowers(folder: Path) -> bool:
+def _is_lowercase(folder: Path) -> bool:
     pipeline = Tokenizer.load(folder).pipeline
     return bool(pipeline.encode("A Bc").ids == pipeline.encode("a bc").ids)
 

@@ -159,7 +159,7 @@ def at_steps(
         except DataError as error:  # the initial weights cannot be recomputed
             if step or steps != "all":
                 raise
-            say(f"step 0 is left out: {error}")
+            say(f"step 0 is skipped: {error}")
 
 
 def known(precision: str) -> None:
@@ -177,11 +177,11 @@ def can_multiply(trained: Trained, precision: str, device: torch.device, tensor:
     elif tensor > 1:
         problem = f"int8 with layers split over {many(tensor, 'process')}"
     elif trained.settings.capabilities.state or not count:
-        problem = f"int8, but {trained.folder} ({trained.kind}) is not made of blocks of linear layers"
+        problem = f"int8, but {trained.folder} ({trained.kind}) is not made of linear layers"
     else:
         tiles = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
-        hint = "; this CPU has AMX: bf16 is about as fast and nearer to fp32" if tiles else ""
-        say(f"--precision: {count} layers of the blocks multiply in 8 bits, all else in fp32{hint}")
+        hint = "; this CPU has AMX: bf16 is about as fast and closer to fp32" if tiles else ""
+        say(f"--precision: {count} linear layers are computed in int8, the rest in fp32{hint}")
         return
     raise RecipeError("--precision", f"found {problem}", "", remedy)
 
@@ -192,7 +192,7 @@ def open_model(origin: Origin | str | Path, step: int | None = None, *, body: bo
     With `body`, a Hugging Face folder with a network without heads is accepted.
     """
     chosen = (origin if isinstance(origin, Origin) else Origin.of(origin)).owner
-    chosen.one_step(step)
+    chosen.check_one_step(step)
     if chosen.kind is FolderKind.IMPORT:
         networks = foreign.networks(chosen.folder)
         tokenizer = Tokenizer.load(chosen.folder / TOKENIZER)
@@ -201,10 +201,10 @@ def open_model(origin: Origin | str | Path, step: int | None = None, *, body: bo
     if chosen.kind is FolderKind.HUGGING_FACE:
         return _foreign(chosen.folder, body=body)
     with chosen.at_home() as here:
-        return dataclasses.replace(_of_run(here, step), folder=chosen.folder)
+        return dataclasses.replace(_trained_of_run(here, step), folder=chosen.folder)
 
 
-def _of_run(origin: Origin, step: int | None) -> Trained:
+def _trained_of_run(origin: Origin, step: int | None) -> Trained:
     folder, recipe = origin.folder, origin.recipe()
     if step == 0 and 0 not in snapshots.steps(folder / "checkpoints"):
         return _before_the_first_step(origin)
@@ -225,7 +225,7 @@ def _before_the_first_step(origin: Origin) -> Trained:
     """Recompute a run's initial weights from its seed and `init`, and compare them with its checksum."""
     folder, recipe, status = origin.folder, origin.recipe(), origin.status
     if status["verb"] != "pretrain":
-        raise RecipeError("--step", f"found 0, of a `{status['verb']}`", "a step that it kept")
+        raise RecipeError("--step", f"found 0, of a `{status['verb']}`", "a step with a checkpoint")
     networks, tokenizer = origin.networks(0), origin.tokenizer()
     objective = fresh(networks.learned, networks.model, tokenizer, int(recipe.get("seed", 0)))
     if recipe.get("init"):
@@ -236,8 +236,8 @@ def _before_the_first_step(origin: Origin) -> Trained:
             raise DataError(f"{folder}: {error.place}", error.found, error.wanted, error.remedy) from None
     digest = weights.digest(own_tensors(objective))
     if status.get("began_with") != digest:
-        wanted = f"{status.get('began_with', 'none noted')}, with which it began"
-        remedy = "they come again only with the same version of torch, the same seed and the same `init`"
+        wanted = f"{status.get('began_with', 'none noted')}, those the run began with"
+        remedy = "they can only be recomputed with the same version of torch, seed and `init`"
         raise DataError(f"{folder}: step 0", f"weights {digest}", wanted, remedy)
     return Trained(objective.eval(), tokenizer, networks.model, folder, recipe, 0, networks.learned)
 

@@ -52,19 +52,19 @@ def begin(
     if vocabulary == "same":
         return Beginning(origin.load_into(objective, tokenizer))
     if not origin.is_run and foreign.tokenizer_of(origin.folder) is None:
-        problem = f"found {vocabulary}, but {origin.name} reads letters and has no pieces"
-        raise RecipeError("vocabulary", problem, "same", "leave it out: it takes any words")
+        problem = f"found {vocabulary}, but {origin.name} reads characters and has no tokens"
+        raise RecipeError("vocabulary", problem, "same", "leave it out: such a model reads any word")
     old = origin.tokenizer()
     with torch.random.fork_rng(devices=[]):
-        source = built(learned, network, _sized(tokenizer, old.vocabulary))
+        source = built(learned, network, _with_size(tokenizer, old.vocabulary))
     origin.load_into(source, old)
     stored, tensors = own_tensors(source), own_tensors(objective)
     tables = tables_of(learned, network, tokenizer)
     fresh = {name: tensors[name].detach().clone() for name in tables}
-    sizes = f"vocabulary: {old.vocabulary:,} pieces became {tokenizer.vocabulary:,}"
+    sizes = f"vocabulary: {old.vocabulary:,} tokens became {tokenizer.vocabulary:,}"
     if vocabulary == "fresh":
         weights.fill(tensors, {**stored, **fresh}, origin.folder)
-        say(f"{sizes}: all begin anew")
+        say(f"{sizes}: all rows start from random weights")
         return Beginning(None, Descent({}, {}, list(range(tokenizer.vocabulary))))
     moved = descent(old, tokenizer)
     rows = {name: _table(stored[name].detach(), moved, chance.key("vocabulary", name, seed)) for name in tables}
@@ -77,22 +77,21 @@ def tables_of(learned: Any, network: ModelSettings, tokenizer: Tokenizer) -> lis
     """Return the names of the tensors with a row for each token: those that grow with one more token."""
     with unfilled():
         plain, more = (
-            own_tensors(built(learned, network, _sized(tokenizer, tokenizer.vocabulary + n))) for n in (0, 1)
+            own_tensors(built(learned, network, _with_size(tokenizer, tokenizer.vocabulary + n))) for n in (0, 1)
         )
     names = [name for name, tensor in plain.items() if tensor.shape != more[name].shape]
     for name in names:
         if more[name].shape != (len(plain[name]) + 1, *plain[name].shape[1:]):
             raise RecipeError(
                 "vocabulary",
-                f"{name} has no row for each piece",
-                "one along its first dimension",
+                f"{name} does not have a row for each token",
+                "rows along its first dimension",
                 "such a network cannot be moved to another vocabulary",
             )
     return names
 
 
-def _sized(tokenizer: Tokenizer, pieces: int) -> Tokenizer:
-    """Return a copy of the tokenizer with another vocabulary size, for building networks."""
+def _with_size(tokenizer: Tokenizer, pieces: int) -> Tokenizer:
     sized = copy.copy(tokenizer)
     sized.vocabulary = pieces
     return sized

@@ -43,7 +43,7 @@ def check_format() -> None:
 
         wanted = torch.arange(3.0)
         if not load(save({"tensor": wanted}))["tensor"].equal(wanted):
-            raise ValueError("another tensor is read than was written")
+            raise ValueError("the tensor that was read differs from the one written")
     except Exception as error:  # its type depends on what is broken
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         remedy = "install it again: `pip install --force-reinstall --no-deps safetensors`"
@@ -79,7 +79,7 @@ def read(path: Path, device: str = "cpu") -> Tensors:
     try:
         return load_file(path, device=device)
     except (SafetensorError, OSError) as error:
-        raise DataError(path, f"cannot be read: {error}", "a whole safetensors file") from None
+        raise DataError(path, f"cannot be read: {error}", "a complete safetensors file") from None
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -90,7 +90,7 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
         with safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise DataError(path, f"cannot be read: {error}", "a whole safetensors file") from None
+        raise DataError(path, f"cannot be read: {error}", "a complete safetensors file") from None
 
 
 def read_foreign(folder: Path) -> Tensors:
@@ -108,7 +108,7 @@ def foreign_files(folder: Path) -> list[Path]:
             return _parts(index)
         if (folder / name).exists():
             return [folder / name]
-    raise DataError(folder, "holds no weights", "model.safetensors or pytorch_model.bin, whole or in parts")
+    raise DataError(folder, "has no weights", "model.safetensors or pytorch_model.bin, complete or in parts")
 
 
 def foreign_names(folder: Path) -> set[str]:
@@ -127,13 +127,13 @@ def _parts(index: Path) -> list[Path]:
     listed = files.read_json(index)
     mapping = listed.get("weight_map") if isinstance(listed, dict) else None
     if not isinstance(mapping, dict) or not mapping:
-        raise DataError(index, "has no weight_map", "which tensor is in which file")
+        raise DataError(index, "has no weight_map", "a table of tensors and their files")
     for name, part in mapping.items():
         if not isinstance(part, str) or Path(part).name != part:
-            raise DataError(index, f"weight_map.{name}: found {part!r}", "the name of a file beside it")
+            raise DataError(index, f"weight_map.{name}: found {part!r}", "the name of a file next to it")
     parts = [index.parent / part for part in sorted(set(mapping.values()))]
     if absent := [part for part in parts if not part.is_file()]:
-        raise DataError(absent[0], "no such file", f"it, as {index.name} says", "fetch the folder again")
+        raise DataError(absent[0], "no such file", f"a file that {index.name} lists", "download the folder again")
     return parts
 
 
@@ -143,18 +143,18 @@ def _unpickled(path: Path) -> Tensors:
         file = Pickled(path)
         table = file.value if isinstance(file.value, dict) else {"": file.value}
         if unreadable := [(name, value) for name, value in table.items() if not isinstance(value, Strided)]:
-            raise DataError(path, f"cannot be read: {_odd(*unreadable[0])}")
+            raise DataError(path, f"cannot be read: {_reason(*unreadable[0])}")
         return {f"{name}": file.tensor(piece) for name, piece in table.items() if isinstance(piece, Strided)}
     except DataError as error:
-        remedy = "take a copy saved as safetensors, or have it saved so where it was made"
+        remedy = "use a copy saved as safetensors"
         raise DataError(error.place, error.found, "plain tensors", remedy) from None
 
 
-def _odd(name: object, value: object) -> str:
+def _reason(name: object, value: object) -> str:
     if not isinstance(value, Stub):
-        return "it holds more than tensors by their names"
+        return "it has more than tensors by name"
     lacking = value.name.startswith("torch._utils._rebuild_")
-    return f"{name} is sparse, or without numbers" if lacking else f"it asks to run `{value.name}`"
+    return f"{name} is sparse or has no numbers" if lacking else f"it asks to run `{value.name}`"
 
 
 def to_foreign(named: Mapping[str, Tensor], names: Names) -> Tensors:
@@ -162,14 +162,14 @@ def to_foreign(named: Mapping[str, Tensor], names: Names) -> Tensors:
     for name, tensor in named.items():
         hf_name = names.table[name]
         for part, hf_part in zip(
-            (hf_name,) if isinstance(hf_name, str) else hf_name, theirs_of(name, tensor, names), strict=True
+            (hf_name,) if isinstance(hf_name, str) else hf_name, foreign_layout(name, tensor, names), strict=True
         ):
             tensors[part] = hf_part.contiguous()
     tensors |= {name: tensors[like].clone() for name, like in names.copies.items() if like in tensors}
     return tensors | {name: torch.zeros(shape) for name, shape in names.zeros.items()}
 
 
-def theirs_of(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
+def foreign_layout(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
     """Convert a tensor to Hugging Face's layout: one tensor, or query, key and value."""
     if isinstance(names.table[name], tuple):
         return split_heads(tensor, names.heads)
@@ -205,10 +205,10 @@ def from_foreign(
         if absent:
             continue
         try:
-            tensors[name] = ours_of(name, [stored[part] for part in parts], names)
+            tensors[name] = native_layout(name, [stored[part] for part in parts], names)
         except RuntimeError:  # a size is not divisible by the number of heads or halves
             wrong += [f"{part} {list(stored[part].shape)}" for part in parts]
-    left = _beyond(stored, known, names)
+    left = _unexpected(stored, known, names)
     of_heads = {
         part for tensors, part in names.table.items() if isinstance(part, str) and not tensors.startswith("model.")
     }
@@ -216,8 +216,8 @@ def from_foreign(
     spared = [n for n in left if n in of_others or n.endswith(names.others or ("\0",))]
     left = [n for n in left if n not in spared]
     if missing or left or wrong:
-        problem = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
-        raise DataError(location, problem, "the tensors of this network and no others")
+        problem = f"weights do not fit: missing {some(missing)}; unexpected {some(left)}; wrong shapes {some(wrong)}"
+        raise DataError(location, problem, "exactly the tensors of this network")
     check_numbers({part: stored[part] for part in stored if part in known}, location)
     if spared:
         say(f"{location}: unused weights of heads that this model does not have: {', '.join(_layers(spared))}")
@@ -228,10 +228,10 @@ def left_out(stored: Iterable[str], wanted: Iterable[str], names: Names) -> list
     """Return the layers in a Hugging Face folder that the network does not have."""
     parts = (names.table[name] for name in wanted)
     known = {name for part in parts for name in (part if isinstance(part, tuple) else (part,))}
-    return _layers(_beyond(_modern(dict.fromkeys(stored, torch.empty(0)), names), known.union(names.zeros), names))
+    return _layers(_unexpected(_modern(dict.fromkeys(stored, torch.empty(0)), names), known.union(names.zeros), names))
 
 
-def _beyond(stored: Iterable[str], known: set[str], names: Names) -> list[str]:
+def _unexpected(stored: Iterable[str], known: set[str], names: Names) -> list[str]:
     """Return the tensor names that are neither known nor copies of other tensors nor buffers."""
     idle = {*names.tied, *names.copies}
     return [n for n in stored if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
@@ -247,7 +247,7 @@ def _untie(stored: Tensors, names: Names, location: object, *, heads: bool) -> N
         if name in stored and source not in stored:
             stored[source] = stored[name]
         elif heads and name in names.tied and name in stored and not stored[name].equal(stored[source]):
-            problem = f"{name} is not {source}, though config.json ties them (tie_word_embeddings)"
+            problem = f"{name} differs from {source}, although config.json ties them (tie_word_embeddings)"
             raise DataError(location, problem, "the same numbers", 'or "tie_word_embeddings": false in config.json')
 
 
@@ -255,17 +255,15 @@ def check_numbers(tensors: Mapping[str, Tensor], location: object) -> None:
     """Raise DataError if a tensor is quantized, or holds NaN or numbers that are infinite in fp32."""
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or tensor.element_size() < 2:
-            raise DataError(location, f"{name} holds {tensor.dtype}", "fractions: what is quantized is not read")
+            raise DataError(location, f"{name} has type {tensor.dtype}", "floating-point numbers, not quantized ones")
         if tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax()).float()).all():
             count = int((~torch.isfinite(tensor.float())).sum())
             large = " or infinite" if tensor.element_size() <= 4 else ", infinite or too large for fp32"
             problem = f"{name}: {count:,} of {tensor.numel():,} numbers are NaN{large}"
-            raise DataError(
-                location, problem, "finite weights", "take an earlier step, or the files from where they came"
-            )
+            raise DataError(location, problem, "finite weights", "use an earlier step, or the original files")
 
 
-def ours_of(name: str, parts: list[Tensor], names: Names) -> Tensor:
+def native_layout(name: str, parts: list[Tensor], names: Names) -> Tensor:
     """Convert a Hugging Face tensor, or query, key and value, to this library's layout."""
     if len(parts) == 3:
         return join_heads(parts, names.heads)
@@ -339,7 +337,7 @@ def compare(
     ]
     missing, left = sorted(targets.keys() - tensors.keys()), sorted(tensors.keys() - targets.keys())
     if wrong or missing or left:
-        problem = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
+        problem = f"weights do not fit: missing {some(missing)}; unexpected {some(left)}; wrong shapes {some(wrong)}"
         raise DataError(location, problem, "weights of a network with the same settings")
 
 

@@ -382,7 +382,7 @@ def test_what_cannot_be_is_refused(data: Path, job: Jobs, words: list[str], mess
 def test_what_is_cut_or_not_read_is_told(data: Path, job: Jobs, capsys: pytest.CaptureFixture[str]) -> None:
     job("task.length=8", f"task.train={data}/scored.jsonl", "task.loss=infonce", "task.dev=[]")
     told = "".join(capsys.readouterr())
-    assert "texts are longer than 8 tokens, and cut (task.length)" in told
+    assert "texts are longer than 8 tokens (task.length): truncated" in told
     assert "scores are not read by infonce; task.loss chooses another loss" in told
 
 

@@ -391,8 +391,8 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
     answered = {"id": "1", "question": "where ?", "answers": [{"text": "w1", "answer_start": 0}]}
     for name, more, refused in (("all", {}, True), ("some", {"answers": [], "is_impossible": True}, False)):
         path = tmp_path / f"{name}.json"
-        asked_of = [answered, {**answered, "id": "2", **more}]
-        path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "w1 w2", "qas": asked_of}]}]}))
+        task_model = [answered, {**answered, "id": "2", **more}]
+        path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "w1 w2", "qas": task_model}]}]}))
         settings = Squad(version="2.0", threshold="dev", dev=str(path))
         refusal = pytest.raises(RecipeError, match="every question of the dev files has an answer")
         with refusal if refused else contextlib.nullcontext():

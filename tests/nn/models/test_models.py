@@ -567,9 +567,12 @@ def test_pickled_parts_are_read(gpts):
     assert all(torch.equal(today[k], parts[k]) for k in today)
     assert weights.foreign_names(gpts) == set(names)
     for told, said in (
-        ({**listed, names[0]: "../other.bin"}, f"weight_map.{names[0]}: found .*wanted the name of a file beside it"),
+        ({**listed, names[0]: "../other.bin"}, f"weight_map.{names[0]}: found .*wanted the name of a file next to it"),
         ({**listed, names[0]: 7}, "found 7; wanted the name of a file"),
-        ({**listed, names[0]: "gone.bin"}, "gone.bin: no such file; wanted it, as pytorch_model.bin.index.json says"),
+        (
+            {**listed, names[0]: "gone.bin"},
+            "gone.bin: no such file; wanted a file that pytorch_model.bin.index.json lists",
+        ),
         ([], "has no weight_map"),
         ({}, "has no weight_map"),
     ):
@@ -582,7 +585,7 @@ def test_a_table_that_is_not_the_one_it_is_tied_to_is_refused(berts):
     held = weights.read(berts / "model.safetensors")
     words = held["bert.embeddings.word_embeddings.weight"]
     weights.write(berts / "model.safetensors", {**held, "cls.predictions.decoder.weight": words + 1})
-    with pytest.raises(DataError, match=r"cls\.predictions\.decoder\.weight is not bert\..*tie_word_embeddings"):
+    with pytest.raises(DataError, match=r"cls\.predictions\.decoder\.weight differs from bert\..*tie_word_embeddings"):
         ours_of(berts)
     kept = {k: v for k, v in held.items() if k != "bert.embeddings.word_embeddings.weight"}
     weights.write(berts / "model.safetensors", {**kept, "cls.predictions.decoder.weight": words})
@@ -612,7 +615,7 @@ def test_missing_and_left_over_tensors_are_named(berts):
         ours_of(berts)
     said = str(caught.value)
     assert "missing bert.encoder.layer.1.output.dense.bias" in said
-    assert "left over bert.encoder.layer.1.output.dense.slant" in said
+    assert "unexpected bert.encoder.layer.1.output.dense.slant" in said
 
 
 def test_a_network_of_another_shape_is_refused(berts):
@@ -649,7 +652,7 @@ def test_a_network_without_types_is_exported_with_zeros(make, tmp_path):
     held = weights.read(folder / "model.safetensors")
     row = next(k for k in held if "token_type" in k)
     weights.write(folder / "model.safetensors", {**held, row: held[row] + 1})
-    with pytest.raises(DataError, match=f"left over {row}"):
+    with pytest.raises(DataError, match=f"unexpected {row}"):
         foreign.load_into(ours, folder, Signs())
 
 

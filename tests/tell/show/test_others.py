@@ -76,7 +76,7 @@ def test_a_published_name_and_one_that_leads_nowhere(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"did you mean `\w*/?tiny"):
         show("tiny/brt")
     (tmp_path / "bert/vocab.txt").unlink()
-    with pytest.raises(DataError, match=r"holds no vocab\.txt"):
+    with pytest.raises(DataError, match=r"has no vocab\.txt"):
         show("bert")
 
 

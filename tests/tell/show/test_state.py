@@ -109,7 +109,7 @@ def test_a_start_from_a_run_that_did_not_end_is_told(recipe: Recipe, capsys: pyt
     Run(folder).set(state="stopped")
     capsys.readouterr()
     pretrain(str(recipe("next")), [f"init={folder}"])
-    said = f"{folder}: step 8 of 12: it was stopped; `ordsmed pretrain {folder}` goes on to its end\n"
+    said = f"{folder}: step 8 of 12: it was stopped; `ordsmed pretrain {folder}` resumes it\n"
     assert said in capsys.readouterr().err
     pretrain(str(recipe("next")), [f"init={folder}"])  # the same recipe: no weights of others are taken again
     assert "of 12: it was" not in capsys.readouterr().err

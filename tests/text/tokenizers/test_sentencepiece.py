@@ -11,7 +11,7 @@ import pytest
 
 from kit.sentencepieces import BYTE, CONTROL, OWN, UNUSED, model_bytes
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.data.words import Words, cut_of
+from ordsmed.data.words import Words, splitter_of
 from ordsmed.text import sentencepiece_training, word_counts
 from ordsmed.text.sentencepiece_model import LIST, MODEL, parsed, pipeline
 from ordsmed.text.tokenizer import Tokenizer
@@ -111,7 +111,7 @@ def test_words_begin_where_a_blank_is_spelled(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(written(tmp_path, model_bytes(PIECES)))
     ids = tokenizer.encode_batch(["the newts ths"])[0]
     assert tokenizer.continues(ids).tolist() == [False, False, True, False, True, True]
-    assert cut_of(tokenizer) is None  # a line's end is a character here
+    assert splitter_of(tokenizer) is None  # a line's end is a character here
 
 
 @pytest.mark.long
@@ -198,7 +198,7 @@ def test_the_same_ids_as_the_library(name: Any, way: str, texts: list[str]) -> N
     asked = HOSTILE + drawn
     wanted = theirs.encode(asked)
     assert [ids.tolist() for ids in tokenizer.encode_batch(asked)] == wanted
-    assert (cut_of(tokenizer) is not None) == (way in ("plain", "bytes", "own"))
+    assert (splitter_of(tokenizer) is not None) == (way in ("plain", "bytes", "own"))
     ids, lengths = Words(tokenizer, np.dtype("<u2")).encode(asked)
     assert [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] == wanted
 

@@ -307,7 +307,7 @@ def test_the_best_check_is_left_and_a_finished_run_only_tells(
     found = scores(folder)
     assert (found["step"], found["accuracy"], found["examples"]) == (6, pytest.approx(right), 48)
     assert found["guessing"].keys() == {"accuracy", "macro_f1"}
-    cut = "3 of 48 examples are longer than 24 tokens, and cut (task.length)"
+    cut = "3 of 48 examples are longer than 24 tokens (task.length): truncated"
     assert (folder / "log.txt").read_text().startswith(cut), "what is told of the data stands in the log"
     before = course(folder)
     capsys.readouterr()

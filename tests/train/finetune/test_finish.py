@@ -89,7 +89,7 @@ def test_no_better_than_guessing_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     settings = SimpleNamespace(paths=lambda _: ["dev"], record="f1", details=lambda *_: [], count_scored=len)
     model = SimpleNamespace(settings=settings, trained=SimpleNamespace(folder=tmp_path))
     monkeypatch.setattr(predict, "open_task", lambda *_, **__: model)
-    monkeypatch.setattr(predict, "_own_files", lambda _, paths: paths)
+    monkeypatch.setattr(predict, "_dev_files", lambda _, paths: paths)
     monkeypatch.setattr(predict, "_predicted", lambda *_, **__: (said, said, {"f1": 39.2}, None))
     assert any(line.startswith(worse) for line in predict.evaluate("run").lines)
     assert not any("guessing" in line for line in predict.evaluate("run", ["other"]).lines), "of those it is not known"

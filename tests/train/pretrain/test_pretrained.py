@@ -179,7 +179,7 @@ def test_first_causal_then_masked_on_one_body(recipe: Callable[..., Path], tmp_p
     if kind == "modern":
         assert export_of(run, tmp_path / "masked") == "ModernBertForMaskedLM"
     else:
-        with pytest.raises(RecipeError, match="no class or format of others has it"):
+        with pytest.raises(RecipeError, match="no format can hold it"):
             export_of(run, tmp_path / "masked")
 
 

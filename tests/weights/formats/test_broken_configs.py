@@ -1,4 +1,4 @@
-"""Whatever stands in a config.json: one line with the place, what was found and what was wanted; never a traceback."""
+"""A damaged config.json gives one line with the location, what was found and what was wanted, and no traceback."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def folders(tmp_path_factory):
 
 
 def opened(folder):
-    """All that reads a config.json before weights are."""
     found = foreign.settings(folder)
     foreign.task_of(folder)
     foreign.classes(folder)
@@ -62,7 +61,7 @@ def opened(folder):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[1]", r"config\.json: found \[1\]; wanted a table of settings; take config\.json anew"),
+        ("[1]", r"config\.json: found \[1\]; wanted a table of settings; download config\.json again"),
         ("null", "found null; wanted a table"),
         ('"bert"', "found bert; wanted a table"),
         ("2.5", "found 2.5"),
@@ -73,7 +72,7 @@ def opened(folder):
         ('{"model_type": ["bert"]}', r'model_type: found \["bert"\]; wanted one of bert,'),
         ('{"model_type": null}', "model_type: found null"),
         ('{"model_type": 7}', "model_type: found 7"),
-        ('{"model_type": "bert"}', "has no 'hidden_size'; wanted the settings of a bert; take config.json anew"),
+        ('{"model_type": "bert"}', "has no 'hidden_size'; wanted the settings of a bert; download config.json again"),
         ('{"hidden_size": ' + "9" * 5000 + "}", "not JSON"),
     ],
     ids=range(13),
@@ -102,7 +101,7 @@ def test_bytes_that_are_no_text_and_a_folder_in_its_place(tmp_path):
         ("bert", "num_hidden_layers", 2.5, "num_hidden_layers: found 2.5; wanted a whole number, 1 or more"),
         ("bert", "num_attention_heads", 0, "num_attention_heads: found 0; wanted a whole number, 1 or more"),
         ("bert", "hidden_size", True, "hidden_size: found True; wanted a whole number"),
-        ("bert", "num_hidden_layers", 10**9, "tells of 1000000000 layers .*wanted a network that fits .* bytes"),
+        ("bert", "num_hidden_layers", 10**9, "describes 1000000000 layers .*wanted a network that fits .* bytes"),
         ("bert", "max_position_embeddings", 10**9, "and 1000000000 positions; wanted a network that fits"),
         ("bert", "type_vocab_size", 10**9, "wanted a network that fits"),
         ("modern", "num_hidden_layers", 10**12, "layer_types: found .*; wanted .* for each of 1000000000000 layers"),

@@ -78,8 +78,8 @@ def test_what_they_say_is_what_we_mean(tmp_path, capsys):
     assert model.filters == ((1, 3), (2, 4), (4, 2))
     assert not found.networks.objective.head
     assert [note.partition(": ")[2] for note in found.notes] == [
-        "colour: not known, and left out",
-        "no use_skip_connections: none, as the reference reads it; else `model.residual=true`",
+        "colour: unknown, ignored",
+        "no use_skip_connections: read as false, as in bilm-tf; `model.residual=true` changes it",
     ]
     assert elmo.ElmoFormat().read(folder, ["model.residual=true"]).networks.model.residual
 
@@ -114,10 +114,10 @@ def test_the_list_of_words_comes_along(tmp_path, name):
         (lambda o, a: o.update(bidirectional=False), r"`bidirectional` false"),
         (lambda o, a: o["char_cnn"].update(activation="gelu"), r"options\.json: model\.activation.*gelu"),
         (lambda o, a: o["lstm"].update(dim=10), r"Cell0/LSTMCell/W_0 is \[10, 48\], not \[10, 40\].* and \d+ more"),
-        (lambda o, a: o["lstm"].update(n_layers=1), r"Cell1/LSTMCell/B is left over.*the datasets that options\.json"),
-        (lambda o, a: a.pop("CNN_proj/W_proj"), r"model\.hdf5: lacks CNN_proj/W_proj \[9, 5\]"),
+        (lambda o, a: o["lstm"].update(n_layers=1), r"Cell1/LSTMCell/B is unexpected.*the datasets that options\.json"),
+        (lambda o, a: a.pop("CNN_proj/W_proj"), r"model\.hdf5: CNN_proj/W_proj \[9, 5\] is missing"),
         (lambda o, a: a.update(char_embed=a["char_embed"][1:]), r"char_embed is \[260, 4\], not \[261, 4\]"),
-        (lambda o, a: a.update(char_embed=a["char_embed"].astype(int)), r"char_embed holds no fractions"),
+        (lambda o, a: a.update(char_embed=a["char_embed"].astype(int)), r"char_embed has no floating-point numbers"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path, spoil, said):
@@ -135,7 +135,7 @@ def test_a_damaged_file_is_refused(tmp_path, part):
     folder = theirs(tmp_path)
     file = folder / "model.hdf5"
     file.write_bytes(part(file.read_bytes()))
-    with pytest.raises(DataError, match=r"model\.hdf5: cannot be read: .*a whole HDF5 file"):
+    with pytest.raises(DataError, match=r"model\.hdf5: cannot be read: .*a complete HDF5 file"):
         elmo.ElmoFormat().read(folder)
 
 
@@ -149,7 +149,6 @@ def test_several_files_of_weights_are_asked_about(tmp_path):
 
 
 def test_options_are_those_of_the_weights(tmp_path):
-    """The longest name that the weights begin with; where only others stand, or none fits, a person is asked."""
     folder = theirs(tmp_path)
     (folder / "model.hdf5").rename(folder / "big_five_weights.hdf5")
     (folder / "options.json").rename(folder / "big_five_options.json")
@@ -187,7 +186,6 @@ def test_without_h5py_one_line_says_what_to_install(tmp_path, monkeypatch):
 
 
 def test_without_h5py_a_run_is_not_opened_to_be_exported(tmp_path, monkeypatch):
-    """Nothing is done before it is told; where another format is asked for, h5py is not needed."""
     run = tmp_path / "run"
     run.mkdir()
     (run / "recipe.toml").write_text('[model]\nkind = "elmo"\n')
@@ -225,7 +223,7 @@ def test_a_checkpoint_of_bilm_tf_is_its_dump_and_the_softmax(tmp_path, capsys):
     stored = elmo_files.arrays(asked)
     folder = elmo_files.checkpoint(tmp_path / "theirs", asked, stored, 5)
     take_over(folder, tmp_path / "bare")
-    assert "softmax over words is left out: no list of its words beside it" in capsys.readouterr().err
+    assert "softmax over words is dropped: the list of its words is missing" in capsys.readouterr().err
     (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\nnewts\n")
     assert [k for k in menu.entries("formats") if menu.load("formats", k)().recognises(folder)] == ["elmo"]
     take_over(folder, tmp_path / "ours")
@@ -236,5 +234,5 @@ def test_a_checkpoint_of_bilm_tf_is_its_dump_and_the_softmax(tmp_path, capsys):
     assert whole.keys() - dumped.keys() == {"head.table.weight", "head.bias"}
     assert torch.equal(whole["head.table.weight"], torch.arange(25.0).reshape(5, 5))
     (folder / "options.json").unlink()
-    with pytest.raises(DataError, match=r"options\.json: no such file; wanted the options that it was trained with"):
+    with pytest.raises(DataError, match=r"options\.json: no such file; wanted the options of its training"):
         take_over(folder, tmp_path / "ours", anew=True)

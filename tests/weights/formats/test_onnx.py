@@ -179,13 +179,13 @@ def test_eight_bits_are_written_beside_and_the_card_tells_their_difference(
 
 
 def test_what_no_graph_has_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="is an elmo, whose state goes from token to token"):
+    with pytest.raises(RecipeError, match="is an elmo, a recurrent network"):
         onnx.Onnx().check(elmo_made(tmp_path / "elmo"))
     mixed = of_task(classify.Classify(labels=LABELS, length=32, top=Top(mix=True)), tmp_path)
     with pytest.raises(RecipeError, match="mix of layers or an LSTM below its head"):
         onnx.Onnx().check(mixed)
     joint = of_task(squad.Squad(version="2.0", head="joint", length=32), tmp_path / "joint")
-    with pytest.raises(RecipeError, match="has a joint head, which no graph has"):
+    with pytest.raises(RecipeError, match="has a joint head, which a graph cannot hold"):
         onnx.Onnx().check(joint)
     tokens = of_task(pairs.TextPairs(length=32, head="multi-vector"), tmp_path / "tokens")
     with pytest.raises(RecipeError, match="has no vectors of texts"):

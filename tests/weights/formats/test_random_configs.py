@@ -172,7 +172,6 @@ def ours_of(folder, settings, architecture):
 
 @torch.no_grad()
 def said_by(model, *, types=0):
-    """Every number that their class tells of some rows, by what it is of."""
     ids, kept, kinds = asked(types)
     more = {} if kinds is None else {"token_type_ids": kinds}
     out = model(input_ids=ids, attention_mask=kept, **more)

@@ -173,7 +173,7 @@ def test_prompts_of_other_names_are_told(folder: Path, capsys: pytest.CaptureFix
     assert vectors(folder, "passage", ["dog"]) == pytest.approx(vectors(folder, texts=["it is dog"]), abs=1e-6)
     said = capsys.readouterr().err
     assert f"{COMPARED}: prompts cluster are not used; --prompt query and passage are" in said
-    assert "without --prompt nothing is written before a text, not its default prompt cluster" in said
+    assert "without --prompt no prompt is put before a text, not even its default prompt cluster" in said
 
 
 def test_a_training_takes_the_network_alone_and_says_so(
@@ -181,10 +181,10 @@ def test_a_training_takes_the_network_alone_and_says_so(
 ) -> None:
     trained = open_model(tiny_run.bert, device="cpu").trained
     bare = export(tiny_run.bert, tmp_path / "bare", to="huggingface")
-    for name in ("config.json", "model.safetensors"):  # with the head that goes on learning
+    for name in ("config.json", "model.safetensors"):  # with the head that is trained further
         shutil.copy(bare / name, folder / name)
     of_modules(folder, "Transformer", "Pooling", "Dense", "Normalize")
-    message = "its network alone is taken; Pooling, Dense, Normalize of modules.json are left out, and its prompts que"
+    message = "only its network is used; Pooling, Dense, Normalize of modules.json are ignored, and its prompts que"
     Origin.of(folder).load_into(trained.objective, trained.tokenizer)
     assert message in capsys.readouterr().err
     (tmp_path / "pairs.jsonl").write_text('{"anchor": "a dog", "positive": "the old dog"}\n' * 8)
@@ -196,7 +196,6 @@ def test_a_training_takes_the_network_alone_and_says_so(
 
 
 def test_vectors_of_no_length_are_compared_by_their_cosine(tmp_path: Path) -> None:
-    """As sentence-transformers trains most of its models."""
     task = TextPairs(normalize=False, similarity="cosine", temperature=0.1)
     assert task.comparison == TextPairs(temperature=0.1).comparison
     assert task.comparison != TextPairs(normalize=False, temperature=0.1).comparison

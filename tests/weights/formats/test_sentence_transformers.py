@@ -50,14 +50,13 @@ OPENED = {
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ("modules", r"modules\.json: names code of its own \(mine\.Mine\), which is not run; wanted modules of"),
-        ("auto_map", r"config\.json: names code of its own \(auto_map, .*mine\.Mine.*\), which is not run"),
+        ("modules", r"modules\.json: names custom code \(mine\.Mine\), which is never run; wanted modules of"),
+        ("auto_map", r"config\.json: names custom code \(auto_map, .*mine\.Mine.*\), which is never run"),
     ],
 )
 def test_a_folder_with_code_is_refused(
     tiny_run: Any, tmp_path: Path, way: str, damage: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one line, wherever it is opened; nothing of theirs runs."""
     folder = export(tiny_run.bert, tmp_path / "theirs", to="sentence-transformers")
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Mine: pass\n")
     if damage == "modules":
@@ -78,7 +77,7 @@ CODE = {"auto_map": {"AutoModel": "mine.Mine"}}
 
 
 def with_code(folder: Path, **changes: Any) -> Path:
-    """A plain folder that names code of its own."""
+    """A plain folder that names custom code."""
     (folder / "mine.py").write_text("raise SystemExit('ran')\n")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | CODE | changes))
@@ -93,7 +92,7 @@ def test_code_beside_a_known_class_stays_out_and_is_told(
     assert "auto_map" not in capsys.readouterr().err
     after = ordsmed.open(with_code(folder), device="cpu").embed("a dog").vectors
     assert (after == before).all()
-    told = r"config\.json: its own code \(auto_map, .*mine\.Mine.*\) is not run: read as BertForMaskedLM"
+    told = r"config\.json: its code \(auto_map, .*mine\.Mine.*\) is never run; read as BertForMaskedLM"
     assert len(re.findall(told, capsys.readouterr().err)) == 1
 
 
@@ -103,10 +102,10 @@ def test_code_beside_a_known_class_stays_out_and_is_told(
     [
         (
             {"architectures": ["MineForMaskedLM"]},
-            r"\(auto_map, .*\) for MineForMaskedLM, which is not run; wanted a class",
+            r"\(auto_map, .*\) for MineForMaskedLM, which is never run; wanted a class",
         ),
-        ({"architectures": None}, r"\(auto_map, .*\) for no known class, which is not run; wanted a class of"),
-        ({"model_type": "mine"}, r"model_type: found mine, whose code \(auto_map, .*mine\.Mine.*\) is not run"),
+        ({"architectures": None}, r"\(auto_map, .*\) for no known class, which is never run; wanted a class of"),
+        ({"model_type": "mine"}, r"model_type: found mine, whose code \(auto_map, .*mine\.Mine.*\) is never run"),
     ],
 )
 def test_code_for_another_network_is_refused(
@@ -140,7 +139,11 @@ def test_a_setting_of_hugging_face_is_heeded(tiny_run: Any, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("run", "changes", "message"),
     [
-        ("gpt2", ["pool=first"], "--set pool: found first; the first token of a gpt2 sees no other; wanted last"),
+        (
+            "gpt2",
+            ["pool=first"],
+            "--set pool: found first, but the first token of a gpt2 attends to no other; wanted last",
+        ),
         ("bert", ["length=1"], "--to: length: found 1; wanted 2 or more, or 0"),
         ("bert", ["length=100000"], "--set length: found 100000; wanted at most"),
         ("bert", ["pool=max"], "pool: found 'max'"),

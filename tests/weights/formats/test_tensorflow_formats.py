@@ -28,7 +28,7 @@ MAKERS = {
     "google_electra": foreign_files.electra,
     "openai_gpt2": foreign_files.openai_gpt2,
 }
-HEADS = {"google_electra": ["model.heads=2"]}  # which its files do not tell
+HEADS = {"google_electra": ["model.heads=2"]}  # which its files do not have
 
 
 def imported(tmp_path: Path, kind: str) -> Path:
@@ -112,7 +112,9 @@ def test_sizes_that_electras_files_do_not_tell_are_asked_for_or_told(tmp_path: P
     take_over(folder, tmp_path / "four", ["model.heads=4"])  # of two numbers each, in the generator too
     four = open_model(tmp_path / "four")
     assert (four.settings.heads, four.learned.generator.heads) == (4, 2)
-    with pytest.raises(RecipeError, match=r"width 8, whose heads these files do not tell; wanted .*add model\.heads=N"):
+    with pytest.raises(
+        RecipeError, match=r"width 8; the files do not say how many heads it has; wanted .*add model\.heads=N"
+    ):
         take_over(folder, tmp_path / "ours")
 
 
@@ -123,7 +125,9 @@ def test_heads_of_electras_generator_are_set_at_import(
     """They are not in the files, need not be as wide as those of the other network, and change what it says."""
     folder, words = foreign_files.electra(tmp_path / "theirs", kind), ["model.heads=4"]
     take_over(folder, tmp_path / "usual", words)
-    told = "2 heads in the generator, as wide as the other network's; objective.generator.heads=N behind an import"
+    told = (
+        "2 heads in the generator, as wide as the discriminator's; objective.generator.heads=N after `ordsmed import`"
+    )
     assert told in capsys.readouterr().err
     take_over(folder, tmp_path / "one", [*words, "objective.generator.heads=1"])
     assert "heads" not in capsys.readouterr().err
@@ -139,11 +143,10 @@ def test_heads_of_electras_generator_are_set_at_import(
 def test_an_electra_of_hugging_face_goes_out_with_the_generator_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its two folders are one checkpoint of Google's, with the same bits as one that came from there."""
     google = imported(tmp_path, "google_electra")
     hugging = export(google, tmp_path / "hf")
     out = export(hugging, tmp_path / "out", to="google_electra")
-    assert "is left out" not in capsys.readouterr().err
+    assert "not exported" not in capsys.readouterr().err
     was, now = (bundle.opened(folder) for folder in (tmp_path / "theirs", out))
     names = [name for name in was.shapes() if name in now.shapes()]
     assert set(now.shapes()) == set(names)
@@ -158,11 +161,11 @@ def test_an_electra_of_hugging_face_goes_out_with_the_generator_beside_it(
     held = weights.read(path)
     held["electra.embeddings.LayerNorm.bias"] += 1
     weights.write(path, held)
-    with pytest.raises(RecipeError, match="shares words between its two networks; wanted both networks, that share em"):
+    with pytest.raises(RecipeError, match="shares words between its two networks; wanted two networks that share em"):
         export(hugging, tmp_path / "apart", to="google_electra")
     held["electra.embeddings.word_embeddings.weight"] += 1
     weights.write(path, held)
-    with pytest.raises(DataError, match=r"generator: weights do not fit: .*left over electra\.embeddings_project"):
+    with pytest.raises(DataError, match=r"generator: weights do not fit: .*unexpected electra\.embeddings_project"):
         export(hugging, tmp_path / "apart", to="google_electra")  # Google's, apart, are as wide as the generator
     (hugging / "generator").rename(tmp_path / "gone")
     with pytest.raises(DataError, match=r"hf: has no generator next to it; wanted .*hf/generator; put the generator"):
@@ -170,16 +173,15 @@ def test_an_electra_of_hugging_face_goes_out_with_the_generator_beside_it(
 
 
 def test_a_vocabulary_may_be_padded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As NVIDIA's codes do, to a multiple of 8; more, and other numbers of rows, are another vocabulary."""
     folder = foreign_files.google_bert(tmp_path / "theirs")
     foreign_files.wordpieces(folder, 37)
     take_over(folder, tmp_path / "ours")
-    assert "theirs: 3 rows behind the vocabulary are padding, and left out" in capsys.readouterr().err
+    assert "theirs: 3 rows after the vocabulary are padding and are dropped" in capsys.readouterr().err
     found = own_tensors(open_model(tmp_path / "ours").objective)
     assert found["model.words.weight"].shape == (37, 8)
     assert found["head.bias"].shape == (37,)
     foreign_files.wordpieces(folder, 41)
-    told = r"of another shape bert/embeddings/word_embeddings \[40, 8\], not \[41, 8\].*; put the vocabulary there that"
+    told = r"of another shape bert/embeddings/word_embeddings \[40, 8\], not \[41, 8\].*; put its vocabulary there"
     with pytest.raises(DataError, match=told):
         take_over(folder, tmp_path / "ours", anew=True)
 
@@ -187,16 +189,16 @@ def test_a_vocabulary_may_be_padded(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda own: own.pop("bert/pooler/dense/bias"), r"holds 45 of the 46 .*; missing bert/pooler/dense/bias \[8\]"),
-        (lambda own: own.update(extra=torch.ones(2)), r"holds 46 of the 46 .*; left over extra \[2\]"),
+        (lambda own: own.pop("bert/pooler/dense/bias"), r"has 45 of the 46 .*; missing bert/pooler/dense/bias \[8\]"),
+        (lambda own: own.update(extra=torch.ones(2)), r"has 46 of the 46 .*; unexpected extra \[2\]"),
         (
             lambda own: own.update({"cls/predictions/output_bias": torch.ones(3)}),
-            r"holds 46 of the 46.*of another shape cls/predictions/output_bias \[3\], not \[40\]",
+            r"has 46 of the 46.*of another shape cls/predictions/output_bias \[3\], not \[40\]",
         ),
         (lambda own: own["bert/pooler/dense/bias"].fill_(torch.nan), "8 of 8 numbers are NaN"),
         (
             lambda own: [own.pop(name) for name in list(own) if name.startswith("cls/predictions")],
-            r"holds no head for masked words \(scopes: bert, cls\); wanted cls/predictions",
+            r"has no masked-LM head \(scopes: bert, cls\); wanted cls/predictions",
         ),
     ],
 )
@@ -217,7 +219,7 @@ def test_a_bert_without_pairs_leaves_its_pooler(tmp_path: Path, capsys: pytest.C
     own = {name: source.read(name) for name in source.shapes() if "seq_relationship" not in name}
     bundle.write(folder / "bert_model.ckpt", iter(own.items()))
     take_over(folder, tmp_path / "ours")
-    assert "no head for pairs: the pooler, which it is for, is left out" in capsys.readouterr().err
+    assert "no head for pairs, so its pooler is not read" in capsys.readouterr().err
     assert kind_of(open_model(tmp_path / "ours").learned) == "mlm"
 
 
@@ -274,7 +276,7 @@ def test_heads_of_fine_tunings(tmp_path: Path, capsys: pytest.CaptureFixture[str
     folder, own = fine_tuned(tmp_path / "classes", classes=(3, 8))
     take_over(folder, tmp_path / "ours", ['task.labels=["no", "maybe", "yes"]'])
     take_over(folder, tmp_path / "plain")
-    assert "bear no names: LABEL_0, LABEL_1, LABEL_2; task.labels=[...] names them" in capsys.readouterr().err
+    assert "have no names: LABEL_0, LABEL_1, LABEL_2; name them with task.labels=[...]" in capsys.readouterr().err
     found = open_model(tmp_path / "ours")
     assert (kind_of(found.learned), found.learned.labels) == ("classify", ("no", "maybe", "yes"))
     out = export(tmp_path / "ours", tmp_path / "hf")
@@ -291,7 +293,7 @@ def test_heads_of_fine_tunings(tmp_path: Path, capsys: pytest.CaptureFixture[str
     folder, own = fine_tuned(tmp_path / "one", classes=(1, 8))
     take_over(folder, tmp_path / "number")
     assert open_model(tmp_path / "number").learned.number
-    take_over(folder, tmp_path / "stars", ["task.scale=[1.0, 5.0]"])  # learned between the ends of a scale, told on it
+    take_over(folder, tmp_path / "stars", ["task.scale=[1.0, 5.0]"])  # trained between 0 and 1, reported on the scale
     stars = bundle.opened(export(tmp_path / "stars", tmp_path / "stars_out", to="google_bert"))
     assert torch.equal(stars.read("output_weights"), own["output_weights"] * 4)
     assert torch.equal(stars.read("output_bias"), own["output_bias"] * 4 + 1)
@@ -304,7 +306,7 @@ def test_heads_of_fine_tunings(tmp_path: Path, capsys: pytest.CaptureFixture[str
         take_over(out, tmp_path / f"{one}_again", ['task.labels=["no", "maybe", "yes"]'] if one == "ours" else [])
         files = [tmp_path / name / "model.safetensors" for name in (one, f"{one}_again")]
         assert files[0].read_bytes() == files[1].read_bytes()
-    assert "its classes bear numbers there: 0 no, 1 maybe, 2 yes" in capsys.readouterr().err
+    assert "its classes have numbers there: 0 no, 1 maybe, 2 yes" in capsys.readouterr().err
     folder, own = fine_tuned(tmp_path / "five", classes=(5, 8))
     with pytest.raises(DataError, match=r"output_weights \[5, 8\], not \[2, 8\]"):
         take_over(folder, tmp_path / "wrong", ['task.labels=["no", "yes"]'])
@@ -316,7 +318,7 @@ def test_a_body_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
     folder, own = fine_tuned(tmp_path / "theirs")
     take_over(folder, tmp_path / "ours")
-    assert "a network without heads: a Hugging Face folder, for embed and" in capsys.readouterr().err
+    assert "a network without heads, converted to a Hugging Face folder for" in capsys.readouterr().err
     theirs = BertModel.from_pretrained(tmp_path / "ours").state_dict()
     assert torch.equal(theirs["pooler.dense.weight"], own["bert/pooler/dense/kernel"].T)
     assert torch.equal(
@@ -324,7 +326,7 @@ def test_a_body_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
     assert len(theirs) == len([name for name in own if "adam" not in name and name != "global_step"])
     assert opened(folder, device="cpu").bare
-    with pytest.raises(DataError, match="holds a network without the heads asked for"):
+    with pytest.raises(DataError, match="has a network without the required heads"):
         open_model(folder)
 
 
@@ -336,7 +338,6 @@ def test_each_knows_its_own(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_may_be_named_by_its_prefix(tmp_path: Path) -> None:
-    """As `init_checkpoint` wants it: no file bears that name."""
     whole, prefix = imported(tmp_path, "google_bert"), bundle.find(tmp_path / "theirs")
     assert prefix is not None
     assert not prefix.exists()
@@ -357,15 +358,17 @@ def test_other_checkpoints_are_told(tmp_path: Path) -> None:
 def test_what_a_format_cannot_say_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ours = imported(tmp_path, "google_bert")
     for kind, told in (
-        ("openai_gpt2", r"--to: openai_gpt2 takes gpt2; .*ours holds a bert; wanted babylm or google_bert"),
+        ("openai_gpt2", r"--to: openai_gpt2 holds gpt2; .*ours is a bert; wanted babylm or google_bert"),
         ("nowhere", r"--to: `nowhere` is not in formats"),
     ):
         with pytest.raises(RecipeError, match=told):
             export(ours, tmp_path / "out", to=kind)
     take_over(tmp_path / "theirs", tmp_path / "silu", ["model.activation=silu"])
-    with pytest.raises(RecipeError, match=r"silu: has silu, epsilon 1e-12, types 2; wanted what google-research/bert"):
+    with pytest.raises(
+        RecipeError, match=r"silu: has silu, epsilon 1e-12, types 2; wanted the settings of google-research/bert"
+    ):
         export(tmp_path / "silu", tmp_path / "out", to="google_bert")
     assert not (tmp_path / "out").exists()
     take_over(tmp_path / "theirs", tmp_path / "exact", ["model.activation=gelu"])
     export(tmp_path / "exact", tmp_path / "out", to="google_bert")
-    assert "its gelu is the exact one" in capsys.readouterr().err
+    assert "it uses the exact gelu" in capsys.readouterr().err

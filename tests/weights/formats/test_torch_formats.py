@@ -108,7 +108,7 @@ def test_fairseqs_heads_of_classes(
 
     add("mnli", 3)
     take_over(folder, tmp_path / "mnli", ['task.labels=["contradiction", "neutral", "entailment"]'])
-    told = "the head for masked words is left out, beside that of classes; `objective.kind=mlm` takes it"
+    told = "the classification head is read, the masked-LM head is not; `objective.kind=mlm` reads it"
     assert told in capsys.readouterr().err
     assert open_model(tmp_path / "mnli").learned.labels == ("contradiction", "neutral", "entailment")
     theirs = weights.read_foreign(export(tmp_path / "mnli", tmp_path / "hf"))
@@ -124,7 +124,7 @@ def test_fairseqs_heads_of_classes(
     (own, new) = ({n: t for n, t in one["model"].items() if "classification_heads" in n} for one in (held, alike))
     assert same(new, own)
     take_over(folder, tmp_path / "words", ["objective.kind=mlm"])
-    assert "left out, being heads of classes: mnli\n" in capsys.readouterr().err
+    assert "classification heads that are not read: mnli\n" in capsys.readouterr().err
     plain = foreign_files.fairseq_roberta(tmp_path / "plain", networks["roberta"][1], old=True)
     take_over(plain, tmp_path / "plain_ours")
     assert same(tensors(tmp_path / "words"), tensors(tmp_path / "plain_ours"))
@@ -136,14 +136,14 @@ def test_fairseqs_heads_of_classes(
     assert same(tensors(tmp_path / "mnli_again"), tensors(tmp_path / "mnli"))
     add("sentence_classification_head", 1)
     take_over(folder, tmp_path / "both")
-    told = "left out, being heads of classes: mnli, sentence_classification_head"
+    told = "classification heads that are not read: mnli, sentence_classification_head"
     assert told in capsys.readouterr().err
     assert kind_of(open_model(tmp_path / "both").learned) == "mlm"
     held["args"].classification_head_name = "sentence_classification_head"
     torch.save(held, folder / "model.pt")
     take_over(folder, tmp_path / "number")
     assert open_model(tmp_path / "number").learned.number
-    assert "left out, being heads of classes: mnli\n" in capsys.readouterr().err
+    assert "classification heads that are not read: mnli\n" in capsys.readouterr().err
 
 
 def test_what_fairseqs_files_do_not_tell(tmp_path: Path, networks: dict[str, Any]) -> None:
@@ -151,19 +151,23 @@ def test_what_fairseqs_files_do_not_tell(tmp_path: Path, networks: dict[str, Any
     held = torch.load(folder / "model.pt", weights_only=False)
     held["args"], held["cfg"] = None, None
     torch.save(held, folder / "model.pt")
-    with pytest.raises(RecipeError, match=r"model\.pt: does not tell how many heads it has; .*add model\.heads=N"):
+    with pytest.raises(RecipeError, match=r"model\.pt: has no number of attention heads; .*add model\.heads=N"):
         take_over(folder, tmp_path / "ours")
     take_over(folder, tmp_path / "ours", ["model.heads=2"])
-    with pytest.raises(RecipeError, match=r"how many heads it has; .*import .*theirs OUT model\.KEY=VALUE`, and name"):
+    with pytest.raises(
+        RecipeError, match=r"no number of attention heads; .*import .*theirs OUT model\.KEY=VALUE`, and name"
+    ):
         open_model(folder)
     held["model"]["encoder.lm_head.weight"] = torch.ones(40, 8)
     torch.save(held, folder / "model.pt")
-    with pytest.raises(DataError, match=r"lm_head\.weight is not encoder\.sentence_encoder\.embed_tokens\.weight"):
+    with pytest.raises(
+        DataError, match=r"lm_head\.weight differs from encoder\.sentence_encoder\.embed_tokens\.weight"
+    ):
         take_over(folder, tmp_path / "other", ["model.heads=2"])
     del held["model"]["encoder.lm_head.weight"]
     torch.save(held, folder / "model.pt")
     (folder / "vocab.bpe").unlink()
-    with pytest.raises(DataError, match=r"holds no vocab\.bpe; .*put GPT-2's two files there"):
+    with pytest.raises(DataError, match=r"has no vocab\.bpe; .*put GPT-2's two files there"):
         take_over(folder, tmp_path / "other", ["model.heads=2"])
 
 
@@ -176,11 +180,11 @@ def test_megatrons_gpt2(
     assert [k for k in entries("formats") if load("formats", k)().recognises(folder)] == ["megatron"]
     heads = ["model.heads=2"] if how.get("old") else []
     if heads:
-        with pytest.raises(RecipeError, match=r"does not tell how many heads it has; .*add model\.heads=N"):
+        with pytest.raises(RecipeError, match=r"has no number of attention heads; .*add model\.heads=N"):
             take_over(folder, tmp_path / "ours")
     take_over(folder, tmp_path / "ours", heads)
     told = capsys.readouterr().err
-    assert "24 rows behind the vocabulary are padding" in told
+    assert "24 rows after the vocabulary are padding" in told
     assert ("16 bits are read as float32" in told) == bool(how.get("half"))
     assert tensors(tmp_path / "ours")["model.words.weight"].shape == (40, 8)
     theirs = {name: tensor.half().float() for name, tensor in theirs.items()}
@@ -239,7 +243,10 @@ def test_what_megatron_core_saved_says_what_it_said(tmp_path: Path, kind: str) -
         take_over(folder, tmp_path / "other")
     shutil.rmtree(folder / "iter_0000007/mp_rank_00")
     (folder / "iter_0000007/__0_0.distcp").touch()
-    with pytest.raises(DataError, match=r"by no rank \(\*\.distcp\); .*save it anew with --ckpt-format torch"):
+    with pytest.raises(
+        DataError,
+        match=r"is a distributed checkpoint \(\*\.distcp\); .*save it again in Megatron with --ckpt-format torch",
+    ):
         take_over(folder, tmp_path / "other")
 
 
@@ -261,7 +268,6 @@ def test_what_fairseq_saved_says_what_it_said(tmp_path: Path, kind: str) -> None
 @pytest.mark.parametrize("kind", ["bert", "megatron_bert"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_megatrons_berts(tmp_path: Path, networks: dict[str, Any], kind: str, ranks: int) -> None:
-    """Of 2019, norms behind attention; of 2020, before it."""
     network, theirs, _ = networks[kind]
     old = kind == "bert"
     folder = foreign_files.megatron(tmp_path / "theirs", theirs, kind, ranks=ranks, old=old, version=0 if old else 3.0)
@@ -304,7 +310,6 @@ def test_out_to_megatron_and_back(tmp_path: Path, networks: dict[str, Any], kind
 
 
 def test_out_to_megatron_under_a_step(tmp_path: Path, tiny_run: Any) -> None:
-    """Of a run, as a training of theirs leaves it."""
     out = export(tiny_run.gpt2, tmp_path / "out", to="megatron", overrides=["release=false", "style=2019"])
     step = int((out / "latest_checkpointed_iteration.txt").read_text())
     held = torch.load(out / f"iter_{step:07}" / "mp_rank_00" / "model_optim_rng.pt", weights_only=False)
@@ -332,30 +337,30 @@ def test_ranks_that_are_missing_are_named(tmp_path: Path, networks: dict[str, An
         take_over(folder, tmp_path / "ours")
     (inner / "gone").rename(inner / "mp_rank_00")
     shutil.rmtree(inner / "mp_rank_01")
-    with pytest.raises(DataError, match=r"holds 1 of 2 ranks; lacks mp_rank_01; wanted a file of every rank; fetch"):
+    with pytest.raises(DataError, match=r"has 1 of 2 ranks, without mp_rank_01; wanted a file of every rank; download"):
         take_over(folder, tmp_path / "ours")
     (folder / "latest_checkpointed_iteration.txt").write_text("200")
-    with pytest.raises(DataError, match=r"iter_0000200: holds no mp_rank_00"):
+    with pytest.raises(DataError, match=r"iter_0000200: has no mp_rank_00"):
         take_over(folder, tmp_path / "ours")
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda held: held.pop("model"), r"holds no table `model`"),
+        (lambda held: held.pop("model"), r"has no table `model`"),
         (lambda held: held.update(checkpoint_version="new"), r"checkpoint_version: found 'new'"),
         (
             lambda held: held["model"]["language_model"]["embedding"].clear(),
-            r"holds 26 tensors, .*; lacks word_embeddings",
+            r"has 26 tensors, .*, but no word_embeddings",
         ),
-        (lambda held: held["model"].update(other={"weight": torch.ones(2)}), r"left over other\.weight \[2\]"),
+        (lambda held: held["model"].update(other={"weight": torch.ones(2)}), r"unexpected other\.weight \[2\]"),
         (
             lambda held: held["model"]["language_model"]["encoder"].pop("final_layernorm.bias"),
-            r"holds 27 of the 28 tensors of this network; missing final_layernorm\.bias \[8\]",
+            r"has 27 of the 28 tensors of this network; missing final_layernorm\.bias \[8\]",
         ),
         (
             lambda held: setattr(held["args"], "num_attention_heads", 5),
-            r"layers\.0\.attention\.query_key_value\.weight \[24, 8\] is not that of 5 heads",
+            r"layers\.0\.attention\.query_key_value\.weight \[24, 8\] does not fit 5 heads",
         ),
     ],
 )
@@ -373,7 +378,9 @@ def test_what_does_not_fit_is_named(tmp_path: Path, networks: dict[str, Any], ch
 def test_a_vocabulary_is_asked_for(tmp_path: Path, networks: dict[str, Any]) -> None:
     folder = foreign_files.megatron(tmp_path / "theirs", networks["gpt2"][1], "gpt2")
     (folder / "encoder.json").unlink()
-    with pytest.raises(DataError, match=r"no vocabulary beside or above it; .*put vocab\.txt \(BERT\), or vocab\.json"):
+    with pytest.raises(
+        DataError, match=r"no vocabulary next to it or above it; .*put vocab\.txt \(BERT\), or vocab\.json"
+    ):
         take_over(folder, tmp_path / "ours")
     assert kind_of(recognised(folder / "iter_0000100/mp_rank_00/model_optim_rng.pt")) == "megatron"
 
@@ -430,7 +437,7 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any] | None, str, str]] = {
     "squared": ("gpt2", {"squared_relu": True}, "relu2", "as squared_relu says"),
     "BERT without args": ("megatron_bert", None, "gelu_tanh", UNTOLD),
     "BERT": ("megatron_bert", {"openai_gelu": False}, "gelu", "without openai_gelu"),
-    "BERT fused": ("megatron_bert", BIASED, "gelu_tanh", "its head for masked words had the exact GELU"),
+    "BERT fused": ("megatron_bert", BIASED, "gelu_tanh", "its masked-LM head was trained with the exact GELU"),
     "BERT of 2019": ("bert", None, "gelu", "which Megatron's BERT of 2019 computes"),
 }
 
@@ -445,8 +452,8 @@ def test_megatrons_activation_is_taken_by_its_age_and_flags(
     assert found == wanted
     assert f"activation {wanted}, " in note
     assert why in note
-    assert ("epsilon 1e-05, as it tells none" in note) == (not args)
-    assert ("had the exact GELU" in note) == (kind == "megatron_bert" and args == BIASED)
+    assert ("epsilon 1e-05, because the file has none" in note) == (not args)
+    assert ("with the exact GELU" in note) == (kind == "megatron_bert" and args == BIASED)
     assert told_of_activation(folder, tmp_path, args, ["model.activation=relu"]) == ("relu", [])
 
 
@@ -485,7 +492,6 @@ def test_megatrons_core_does_not_know_openai_gelu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["apply_layernorm_1p", "apply_residual_connection_post_layernorm"])
 def test_megatrons_other_norms_are_refused(tmp_path: Path, networks: dict[str, Any], name: str) -> None:
-    """Their tensors have the same names and shapes, and mean something else."""
     folder = foreign_files.megatron(tmp_path / "theirs", networks["gpt2"][1], "gpt2")
     with pytest.raises(DataError, match=rf"unknown network: {name} True; wanted a GPT-2 or BERT: {name} False"):
         told_of_activation(folder, tmp_path, {name: True}, [])
@@ -494,9 +500,9 @@ def test_megatrons_other_norms_are_refused(tmp_path: Path, networks: dict[str, A
 @pytest.mark.parametrize(
     ("kind", "change", "told"),
     [
-        ("gpt2", "model.activation=gelu", r"has gelu, .*2019 computes: gelu_tanh, .*style=2020"),
-        ("gpt2", "model.epsilon=1e-12", r"epsilon 1e-12, .*2019 computes: gelu_tanh, epsilon 1e-05, 32 inside"),
-        ("bert", "model.activation=gelu_tanh", r"has gelu_tanh, .*2019 computes: gelu, .*without --to writes it"),
+        ("gpt2", "model.activation=gelu", r"has gelu, .*of 2019: gelu_tanh, .*style=2020"),
+        ("gpt2", "model.epsilon=1e-12", r"epsilon 1e-12, .*of 2019: gelu_tanh, epsilon 1e-05, 32 inside"),
+        ("bert", "model.activation=gelu_tanh", r"has gelu_tanh, .*of 2019: gelu, .*without --to keeps it"),
     ],
 )
 def test_what_megatron_of_2019_computes_otherwise_is_not_written(
@@ -507,7 +513,7 @@ def test_what_megatron_of_2019_computes_otherwise_is_not_written(
     take_over(folder, tmp_path / "ours", ["model.heads=2", change])
     with pytest.raises(RecipeError, match=told):
         export(tmp_path / "ours", tmp_path / "out", to="megatron", overrides=["style=2019"])
-    if kind == "gpt2":  # what was written later tells its settings
+    if kind == "gpt2":  # later files hold their settings
         out = export(tmp_path / "ours", tmp_path / "out", to="megatron")
         take_over(out, tmp_path / "again")
         assert open_model(tmp_path / "again").settings == open_model(tmp_path / "ours").settings
@@ -525,7 +531,6 @@ def test_an_export_of_2019_tells_the_flags_that_load_it(
 
 @pytest.mark.parametrize("name", ["normalization", "checkpoint_version", "activation_fn", "num_attention_heads"])
 def test_an_endless_value_where_a_plain_one_is_asked(tmp_path: Path, networks: dict[str, Any], name: str) -> None:
-    """Lists that hold one list twice, 60 levels deep, in what errors tell: in a process with limits."""
     kind = "roberta" if name == "activation_fn" else "gpt2"
     make = foreign_files.fairseq_roberta if kind == "roberta" else foreign_files.megatron
     folder = make(tmp_path / "theirs", networks[kind][1], *([] if kind == "roberta" else [kind]))
@@ -545,7 +550,6 @@ def test_an_endless_value_where_a_plain_one_is_asked(tmp_path: Path, networks: d
 def test_a_roberta_of_hugging_face_goes_out_to_fairseq(
     tmp_path: Path, networks: dict[str, Any], row: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its one row of token types is dropped where it is zeros, else added to each position."""
     network, theirs, _ = networks["roberta"]
     take_over(foreign_files.fairseq_roberta(tmp_path / "theirs", theirs), tmp_path / "ours")
     hugging = export(tmp_path / "ours", tmp_path / "hf")

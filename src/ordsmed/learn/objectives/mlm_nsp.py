@@ -21,7 +21,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.pairs import PairRows
-from ordsmed.data.record_rows import GivenRows
+from ordsmed.data.record_rows import ImportedRows
 from ordsmed.data.rows import Assembled, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
@@ -115,7 +115,7 @@ class MaskedPairRows(CorruptedRows):
         self.plain: PairRows = (
             PairRows(stores, weights, **frame, style=settings.pairs, short=settings.short, key=key)
             if settings.examples == "made"
-            else GivenRows(stores, weights, **frame, style=settings.pairs, key=key)
+            else ImportedRows(stores, weights, **frame, style=settings.pairs, key=key)
         )
         self.settings, self.tokenizer = settings, tokenizer
         self.words = np.arange(tokenizer.vocabulary)
@@ -174,7 +174,7 @@ class MaskedPairRows(CorruptedRows):
         return {name: tensor.numpy() for name, tensor in table.items()}
 
     def _as_given(self, rows: Assembled, numbers: Ints) -> Batch:
-        assert isinstance(self.plain, GivenRows)
+        assert isinstance(self.plain, ImportedRows)
         positions, shown = self.plain.masks(numbers)
         row, slot = np.nonzero(positions)
         tokens = rows.tokens.copy()

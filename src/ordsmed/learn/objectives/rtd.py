@@ -22,7 +22,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.pairs import PairRows
-from ordsmed.data.record_rows import GivenRows
+from ordsmed.data.record_rows import ImportedRows
 from ordsmed.data.rows import Frame, PackedRows, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
@@ -177,7 +177,7 @@ class ReplacedRows(CorruptedRows):
         if phase.pack:
             self.plain = PackedRows.of(stores, weights, frame, *key, pack=True)
         elif settings.examples == "given":
-            self.plain = GivenRows(
+            self.plain = ImportedRows(
                 stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra", key=key
             )
         else:

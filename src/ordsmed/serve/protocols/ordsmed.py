@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from starlette.responses import PlainTextResponse, Response
 
+from ordsmed.api.methods import METHODS, ModelScores, PackedVectors, ScoreRequest, TextsRequest, Way
 from ordsmed.base.say import many
-from ordsmed.learn.score.answers import Answered
 from ordsmed.measure.likelihood.surprisal import Scored
 from ordsmed.serve import indexes
 from ordsmed.serve.call import Endpoint, ServedCall, texts_of
@@ -21,14 +21,9 @@ from ordsmed.serve.refusal import ErrorForm, Refusal
 from ordsmed.serve.runs import RunFacts
 from ordsmed.serve.sentences import packed, word_vectors
 from ordsmed.serve.streams import events
-from ordsmed.use.fill import Filled
 from ordsmed.use.generation.options import Generated, SamplingOptions
-from ordsmed.use.predict import Classified, Tagged
 
-Count = Annotated[int, Meta(ge=1, le=4_096)]
-TOLERANCE = 1e-6  # sums that differ by no more count as equal, as in minimal pairs
-Way = Literal["", "causal", "masked", "word", "detect", "forward", "backward", "mean"]
-Texts = str | list[str]
+ALIKE = 1e-6  # sums that differ by no more are equal, as in minimal pairs
 
 
 class HealthAnswer(Struct):
@@ -56,19 +51,6 @@ async def run(call: ServedCall) -> RunFacts:
     return await call.service.runs.read(served)
 
 
-class ScoreRequest(Struct, forbid_unknown_fields=True):
-    texts: Texts
-    way: Way = ""
-    models: list[str] = []  # several models; empty: the one of the path
-    steps: Literal["all"] | list[Annotated[int, Meta(ge=0)]] | None = None  # checkpoints of the run
-
-
-class ModelScores(Struct):
-    model: str
-    scores: list[Scored]
-    step: int | None = None
-
-
 async def score(call: ServedCall) -> list[ModelScores]:
     """Return the surprisal in bits of each text by token and word, for each model and each requested step."""
     request: ScoreRequest = call.request
@@ -76,29 +58,26 @@ async def score(call: ServedCall) -> list[ModelScores]:
     if len(set(request.models)) < len(request.models) or len(models) > 64:
         raise Refusal("invalid", "found a model twice, or more than 64", "different models", place="models")
     items: list[tuple[object, ...]] = [(text,) for text in texts_of(request.texts, "texts")]
-    way = {"way": request.way} if request.way else {}
     if request.steps is not None:
-        return [scored for served in models for scored in await _at_steps(call, served, items, way)]
-    scores = await asyncio.gather(*(call.compute(served, "score", items, **way) for served in models))
-    return [_scores(served, result) for served, result in zip(models, scores, strict=True)]
+        return [scored for served in every for scored in await _at_steps(call, served, items)]
+    scores = await asyncio.gather(*(call.compute(served, "score", items, way=request.way) for served in every))
+    return [_scores(served, result) for served, result in zip(every, scores, strict=True)]
 
 
 def _scores(served: ServedModel, scores: list[Scored]) -> ModelScores:
     return ModelScores(served.name, scores, served.model.step)
 
 
-async def _at_steps(
-    call: ServedCall, served: ServedModel, items: list[tuple[object, ...]], way: Mapping[str, str]
-) -> list[ModelScores]:
-    """Score the texts with checkpoints of a run.
+async def _at_steps(call: ServedCall, served: ServedModel, items: list[tuple[object, ...]]) -> list[ModelScores]:
+    """Score the texts by checkpoints of a run.
 
     Each checkpoint is opened for this request only, and only one is open at a time in the server.
     """
-    service = call.service
+    service, request = call.service, call.request
     if not service.checkpoints:
         raise Refusal("cannot", "this server does not open checkpoints", "", "start it with --checkpoints", "steps")
     call.check_size(items)
-    checkpoints, scores = served.at_steps(call.request.steps), list[ModelScores]()
+    checkpoints, scores = served.at_steps(request.steps), list[ModelScores]()
     try:
         async with asyncio.timeout(service.limits.seconds):
             while True:
@@ -106,13 +85,13 @@ async def _at_steps(
                     at_step = await call.answer(served, asyncio.to_thread(next, checkpoints, None))
                     if at_step is None:
                         return scores
-                    scores.append(_scores(at_step, await call.compute(at_step, "score", items, **way)))
+                    scores.append(_scores(at_step, await call.compute(at_step, "score", items, way=request.way)))
     except TimeoutError:
         raise Refusal("late", f"{many(len(scores), 'checkpoint')} took longer than the deadline") from None
 
 
 class SearchRequest(Struct, forbid_unknown_fields=True):
-    questions: Texts
+    questions: str | list[str]
     k: Annotated[int, Meta(ge=1, le=1_000)] = 10
     kind: Literal["", "both", "dense", "words"] = ""
     index: str = ""  # name of the index; empty: the first
@@ -152,14 +131,9 @@ async def pairs(call: ServedCall) -> list[ScoredPair]:
     request: PairsRequest = call.request
     served = call.model("score")
     items: list[tuple[object, ...]] = [(text,) for pair in request.pairs for text in (pair.good, pair.bad)]
-    way = {"way": request.way} if request.way else {}
-    scored = await call.compute(served, "score", items, **way)
+    scored = await call.compute(served, "score", items, way=request.way)
     sums = [result.log_likelihood for result in scored]
     return [ScoredPair(good, bad, good - bad > TOLERANCE) for good, bad in zip(sums[::2], sums[1::2], strict=True)]
-
-
-class TextsRequest(Struct, forbid_unknown_fields=True):
-    texts: Texts
 
 
 class SuspectedToken(Struct):
@@ -184,8 +158,7 @@ async def replaced(call: ServedCall) -> list[list[SuspectedToken]]:
     ]
 
 
-class LayersRequest(Struct, forbid_unknown_fields=True):
-    texts: Texts
+class LayersRequest(TextsRequest):
     layers: Annotated[str, Meta(max_length=100)] = "all"  # all, top, mean or numbers such as 0,-1
 
 
@@ -201,50 +174,33 @@ async def layers(call: ServedCall) -> list[WordLayers]:
     return [WordLayers([*result.words], result.vectors.tolist()) for result in embedded]
 
 
-class FillRequest(TextsRequest, forbid_unknown_fields=True):
-    best: Count = 5
-    targets: list[str] = []
-
-
-async def fill(call: ServedCall) -> list[Filled]:
-    request: FillRequest = call.request
-    targets = {"targets": tuple(request.targets)} if request.targets else {}
-    return await call.compute(call.model("fill"), "fill", _items(request), best=request.best, **targets)
-
-
-class GenerateRequest(TextsRequest, forbid_unknown_fields=True):
-    tokens: Count = 40
-    temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
-    best: Annotated[int, Meta(ge=0)] = 0
-    share: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    typical: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    seed: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
-    penalty: Annotated[float, Meta(gt=0, le=100)] = 1.0
-    stop: list[Annotated[str, Meta(min_length=1)]] = []
-    samples: Annotated[int, Meta(ge=1, le=128)] = 1
-    together: Count = 1
-    order: Literal["certain", "chance"] = "certain"
-    start: bool = True
-    stream: bool = False
+async def results(call: ServedCall, method: str) -> list[Any]:
+    """Return the results of a method of the model for the inputs of the request."""
+    columns, options = METHODS[method].split(call.request)
+    if method == "classify" and not columns[1]:
+        del columns[1]  # texts alone, no pairs
+    if len({*map(len, columns)}) > 1:
+        counts = " and ".join(str(len(column)) for column in columns)
+        raise Refusal("invalid", f"found lists of {counts} texts", "lists of equal length")
+    return await call.compute(call.model(method), method, [*zip(*columns, strict=True)], **options)
 
 
 async def generate(call: ServedCall) -> object:
     """Return all samples of each text. With `stream`, send the continuation of one text piece by piece."""
-    request: GenerateRequest = call.request
-    served, texts = call.model("generate"), texts_of(request.texts, "texts")
-    names = [option.name for option in dataclasses.fields(SamplingOptions)]
-    options = SamplingOptions(**{name: getattr(request, name) for name in names} | {"stop": tuple(request.stop)})
-    pending = call.write(served, texts, options)
-    if request.stream:
-        if len(texts) * options.samples > 1:
-            raise Refusal("invalid", "found several texts", "a single text", place="stream")
+    served = call.model("generate")
+    [texts], options = METHODS["generate"].split(call.request)
+    stream, sampling = options.pop("stream"), SamplingOptions(**options)
+    pending = call.write(served, texts, sampling)
+    if stream:
+        if len(texts) * sampling.samples > 1:
+            raise Refusal("invalid", "found several texts", "one", place="stream")
         return events(served, pending.pieces(), failure)
     written = await call.answer(served, pending.texts())
     return [
         Generated(
-            texts[number // options.samples],
+            texts[number // sampling.samples],
             "".join(piece.text for piece in pieces),
-            number % options.samples,
+            number % sampling.samples,
             pieces[-1].tokens,
             pieces[-1].ended or "tokens",
         )
@@ -252,75 +208,13 @@ async def generate(call: ServedCall) -> object:
     ]
 
 
-class VectorsRequest(TextsRequest, forbid_unknown_fields=True):
-    of: Literal["words", "sentences", "tokens"] = "words"
-    layers: Annotated[str, Meta(max_length=100)] = ""
-    pieces: Literal["mean", "first", "last"] = "mean"
-    pool: Literal["", "mean", "words", "first", "last", "tokens"] = ""
-    prompt: Literal["", "query", "passage"] = ""
-    dtype: Literal["float32", "float16"] = "float32"
-    cut: bool = False
-
-
-class PackedVectors(Struct):
-    text: str
-    words: list[str]
-    shape: list[int]
-    dtype: str
-    vectors: str  # little-endian, in base64
-
-
 async def embed(call: ServedCall) -> list[PackedVectors]:
-    request: VectorsRequest = call.request
-    options = {name: getattr(request, name) for name in ("of", "layers", "pieces", "pool", "prompt", "dtype", "cut")}
-    embedded = await word_vectors(call, call.model("embed"), texts_of(request.texts, "texts"), **options)
+    [texts], options = METHODS["embed"].split(call.request)
+    embedded = await word_vectors(call, call.model("embed"), texts, **options)
     return [
-        PackedVectors(result.text, [*result.words], [*result.vectors.shape], request.dtype, packed(result.vectors))
+        PackedVectors(result.text, [*result.words], [*result.vectors.shape], options["dtype"], packed(result.vectors))
         for result in embedded
     ]
-
-
-class AnswerRequest(Struct, forbid_unknown_fields=True):
-    questions: list[str]
-    contexts: list[str]
-    best: Count = 3
-
-
-async def answer(call: ServedCall) -> list[Answered]:
-    request: AnswerRequest = call.request
-    if len(request.questions) != len(request.contexts):
-        problem = f"found {many(len(request.questions), 'question')} and {many(len(request.contexts), 'context')}"
-        raise Refusal("invalid", problem, "one context per question")
-    items: list[tuple[object, ...]] = [*zip(request.questions, request.contexts, strict=True)]
-    return await call.compute(call.model("answer"), "answer", items, best=request.best)
-
-
-class ClassifyRequest(TextsRequest, forbid_unknown_fields=True):
-    seconds: list[str] = []
-
-
-async def classify(call: ServedCall) -> list[Classified]:
-    request: ClassifyRequest = call.request
-    items = _items(request)
-    if request.seconds:
-        if len(request.seconds) != len(items):
-            problem = f"found {many(len(items), 'text')} and {many(len(request.seconds), 'second text')}"
-            raise Refusal("invalid", problem, "a second text for each text, or none")
-        items = [(*item, second) for item, second in zip(items, request.seconds, strict=True)]
-    return await call.compute(call.model("classify"), "classify", items)
-
-
-class TagRequest(Struct, forbid_unknown_fields=True):
-    sentences: list[str | list[str]]  # words between white space, or a list of words
-
-
-async def tag(call: ServedCall) -> list[Tagged]:
-    request: TagRequest = call.request
-    return await call.compute(call.model("tag"), "tag", [(sentence,) for sentence in request.sentences])
-
-
-def _items(request: TextsRequest) -> list[tuple[object, ...]]:
-    return [(text,) for text in texts_of(request.texts, "texts")]
 
 
 async def reload(call: ServedCall) -> HealthAnswer:
@@ -335,34 +229,27 @@ def failure(refusal: Refusal) -> ErrorForm:
     return ErrorForm(refusal.status, {"error": str(refusal), "kind": refusal.kind, **about})
 
 
+def _endpoint(name: str, run: Callable[[ServedCall], Awaitable[object]] | None = None, does: str = "") -> Endpoint:
+    """Return the endpoint of a method of OpenModel."""
+    method = METHODS[name]
+    run = run or functools.partial(results, method=name)
+    return Endpoint(f"/{method.path}", does or f"OpenModel.{name}", run, method.request, method.answer, name)
+
+
+SCORE = "how likely texts are, by token and by word, to one model or several, or to the checkpoints of a run"
+SEARCH = "the passages of an index that answer a question, by vectors, words or both"
+SUSPECT = "which tokens an ELECTRA takes for replaced"
 ENDPOINTS = (
-    Endpoint("/health", "check that the server works", health, answer=HealthAnswer, public=True),
-    Endpoint("/metrics", "counts and durations in Prometheus's format", metrics),
-    Endpoint("/run", "losses and scores of a model's run", run, answer=RunFacts),
-    Endpoint(
-        "/score",
-        "log-probabilities of texts by token and word, from one or several models or checkpoints of a run",
-        score,
-        ScoreRequest,
-        list[ModelScores],
-        "score",
-    ),
-    Endpoint("/search", "search an index by vectors, words or both", search, SearchRequest, list[list[FoundPassage]]),
-    Endpoint("/pairs", "decide which of two texts is more probable", pairs, PairsRequest, list[ScoredPair], "score"),
-    Endpoint(
-        "/replaced",
-        "detect replaced tokens with an ELECTRA",
-        replaced,
-        TextsRequest,
-        list[list[SuspectedToken]],
-        "score",
-    ),
-    Endpoint("/layers", "embed words by every layer", layers, LayersRequest, list[WordLayers], "embed"),
-    Endpoint("/api/fill", "OpenModel.fill", fill, FillRequest, list[Filled], "fill"),
-    Endpoint("/api/generate", "OpenModel.generate, and stream", generate, GenerateRequest, list[Generated], "generate"),
-    Endpoint("/api/embed", "OpenModel.embed", embed, VectorsRequest, list[PackedVectors], "embed"),
-    Endpoint("/api/answer", "OpenModel.answer", answer, AnswerRequest, list[Answered], "answer"),
-    Endpoint("/api/classify", "OpenModel.classify", classify, ClassifyRequest, list[Classified], "classify"),
-    Endpoint("/api/tag", "OpenModel.tag", tag, TagRequest, list[Tagged], "tag"),
-    Endpoint("/admin/reload", "open all models again", reload, dict[str, str], HealthAnswer),
+    Endpoint("/health", "is it well?", health, answer=HealthAnswer, public=True),
+    Endpoint("/metrics", "counts and times, as Prometheus reads them", metrics),
+    Endpoint("/run", "the loss and the scores of the run that a model comes from", run, answer=RunFacts),
+    _endpoint("score", score, SCORE),
+    Endpoint("/search", SEARCH, search, SearchRequest, list[list[FoundPassage]]),
+    Endpoint("/pairs", "which of two texts is the likelier", pairs, PairsRequest, list[ScoredPair], "score"),
+    Endpoint("/replaced", SUSPECT, replaced, TextsRequest, list[list[SuspectedToken]], "score"),
+    Endpoint("/layers", "the vectors of words in every layer", layers, LayersRequest, list[WordLayers], "embed"),
+    _endpoint("generate", generate, "OpenModel.generate, and stream"),
+    _endpoint("embed", embed),
+    *map(_endpoint, ("fill", "answer", "classify", "tag")),
+    Endpoint("/admin/reload", "all models opened again", reload, dict[str, str], HealthAnswer),
 )

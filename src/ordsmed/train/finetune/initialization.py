@@ -79,7 +79,7 @@ def start(recipe: Finetuning, folder: Path | None = None) -> InitialModel:
 def _pretrained(recipe: Finetuning) -> InitialModel:
     assert recipe.step != "all", "each trial has a step of its own"
     origin = Origin.of(str(recipe.init), key="init").owner
-    origin.one_step(recipe.step, "step")
+    origin.check_one_step(recipe.step, "step")
     if origin.kind is not FolderKind.HUGGING_FACE:
         trained = open_model(origin, recipe.step)
         head = head_of(trained.objective) if isinstance(trained.objective, Task) else ""
@@ -111,11 +111,9 @@ def _adopt(task: Task, settings: TaskSettings, recipe: Finetuning, trained: Trai
     return _load_head(task, settings, recipe, trained, left)
 
 
-def _adopt_foreign(
-    task: Task, settings: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer
-) -> Loaded:
-    """Load weights of a Hugging Face folder, and its head if it is for the same kind of task."""
-    sentence_modules.tell_left_out(folder)
+def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
+    """Load weights of a Hugging Face folder, and its head if it is of the same kind; report an unreadable head."""
+    sentence_modules.report_ignored(folder)
     left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
     head, alone = head_of(task), recipe.fresh_head or sentence_modules.behind(folder)
     if not alone and (_task_of(folder) or [head])[0] == head:

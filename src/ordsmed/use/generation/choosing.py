@@ -47,7 +47,6 @@ def penalized(scores: Tensor, seen: Tensor, penalty: float | Tensor) -> Tensor:
 
 
 def _least_of_best(scores: Tensor, count: int) -> Tensor:
-    """Return the lowest of the `count` best scores of each row, [R, 1]."""
     if scores.device.type != "cpu":
         return scores.topk(count, 1).values[:, -1:]
     position = scores.shape[1] - count

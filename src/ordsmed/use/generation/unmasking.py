@@ -18,7 +18,7 @@ from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import many
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.use.fill import MASK, check, framed, written_as
+from ordsmed.use.fill import MASK, check, framed, text_of_token
 from ordsmed.use.generation.choosing import choose, penalized
 from ordsmed.use.generation.network import WritingNetwork, writing
 from ordsmed.use.generation.options import Generated, SamplingOptions
@@ -53,7 +53,7 @@ def put_in(tokenizer: Tokenizer, text: str, words: Sequence[int | None]) -> str:
             whole += mask + part
             continue
         before = whole.removesuffix(" ") if tokenizer.joins(word) else whole
-        whole = before + written_as(tokenizer, word) + part
+        whole = before + text_of_token(tokenizer, word) + part
     return whole
 
 

@@ -1,8 +1,8 @@
-"""BabyLM's evaluation: a folder of revisions by words seen, opened by path, or by name as those of a hub.
+"""BabyLM's evaluation: a folder of revisions by words seen, opened by path or by name.
 
-OUT/main/ chck_1M/ chck_2M/ ...      Hugging Face's files of the end, and of each number of words that was kept
-OUT/causal/main/ chck_1M/ ...        of a hybrid: the same for a class that reads causally
-OUT/hub/models--NAME/                refs and snapshots that lead there: the cache of a hub, read without a network
+OUT/main/ chck_1M/ chck_2M/ ...      Hugging Face folders of the final model and of each saved number of words
+OUT/causal/main/ chck_1M/ ...        for a hybrid: the same weights under a causal class
+OUT/hub/models--NAME/                a cache of the Hugging Face hub with these revisions, usable offline
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class BabyLm(Choice):
         return False
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
-        raise RecipeError(path, "is not read as such a folder", "one of its revisions, as `main` in it")
+        raise RecipeError(path, "is not read in this format", "one of its revisions, as `main` in it")
 
     def check(self, trained: Trained) -> None:
         if isinstance(trained.objective, Task):
             raise RecipeError(trained.folder, "was fine-tuned", "a language model: the evaluation fine-tunes it itself")
         if trained.recipe is None or trained.step is None:
-            raise RecipeError(trained.folder, "is no run, so it has no revisions", "the folder of a pretraining")
+            raise RecipeError(trained.folder, "is not a run, so it has no revisions", "the folder of a pretraining")
         if not trained.settings.architectures:
-            raise RecipeError(trained.folder, f"is a {trained.kind}: no class of transformers has it", "", "")
+            raise RecipeError(trained.folder, f"is a {trained.kind}, which no class of transformers has", "", "")
 
     def write(self, trained: Trained, folder: Path) -> None:
         self._revision(trained, folder, MAIN)
@@ -62,8 +62,8 @@ class BabyLm(Choice):
             if step <= (trained.step or 0):
                 self._revision(open_model(trained.folder, step), folder, label)
         if len(revisions(folder)) == 1:
-            kept = f"kept no weights by words up to step {trained.step}"
-            say(f"{trained.folder}: {kept}; `revisions_at_words` of a recipe keeps them")
+            kept = f"saved no weights by words up to step {trained.step}"
+            say(f"{trained.folder}: {kept}; set `revisions_at_words` in the recipe")
         for location in (folder, *inner(folder)):
             self._hub(location, folder / HUB / f"models--{self.called(trained, location, folder)}")
 
@@ -107,7 +107,7 @@ class BabyLm(Choice):
             + "\n".join(
                 ["```sh", f"export HF_HUB_CACHE={name}/{HUB} HF_HUB_OFFLINE=1  # its full path", *commands, "```"]
             )
-            + "\n\nOn a hub each folder becomes a branch of its name."
+            + "\n\nOn the hub, each folder becomes a branch of the same name."
         )
         return Usage(usual.pipeline, usual.does, options)
 

@@ -1,6 +1,6 @@
-"""ELMo's files as bilm-tf, AllenNLP and simple_elmo have them: options.json, weights as HDF5, a list of words.
+"""ELMo's files for bilm-tf, AllenNLP and simple_elmo: options.json, weights as HDF5, a word list.
 
-    theirs                                          ours
+    in the files                                    here
     char_embed                [261, E]              model.letters.table
     CNN/W_cnn_i               [1, w, E, n]          model.letters.windows.i          [n, E, w]
     CNN_high_k/W_carry        [F, F]                model.letters.highways.k.both    [2F, F], the gate's rows first
@@ -9,7 +9,8 @@
         W_0  [P + P, 4C], B  [4C]                       enter, carry  [4C, P], bias  [4C]
         W_P_0     [C, P]                                project   [P, C]
 
-Their gates stand as i g f o, ours as i f g o. What is added to the forget gate while running is in neither's bias.
+The gates are in the order i g f o in the files, and i f g o here. The constant that is added to the forget gate is in
+neither bias.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ USUAL = {  # other keys of options.json, which describe the training
 
 @dataclass(frozen=True)
 class ElmoFormat(Choice):
-    """Read and written; a checkpoint of bilm-tf's has the softmax over words as well, HDF5 files have not."""
+    """Read and write ELMo's files. Only bilm-tf's checkpoints have the softmax over words; HDF5 files do not."""
 
     wanted: ClassVar[str] = "a folder with options.json and weights (*.hdf5, or bilm-tf's checkpoint), or the weights"
     readers: ClassVar[str] = "options.json, model.hdf5, vocab.txt: the files of bilm-tf, simple_elmo and AllenNLP"
@@ -117,11 +118,11 @@ class ElmoFormat(Choice):
         _compare(stored_tensors, networks.model, stored, options)
         weights.check_numbers(stored_tensors, stored)
         tokenizer = _tokenizer(stored.parent)
-        tensors = _ours(stored_tensors, networks.model)
+        tensors = _native_tensors(stored_tensors, networks.model)
         if head:
-            networks, more = _scored(table, overrides, options, head, tokenizer)
+            networks, more = _with_softmax(table, overrides, options, head, tokenizer)
             tensors |= more
-            notes += [] if more else [f"{stored}: the softmax over words is left out: no list of its words beside it"]
+            notes += [] if more else [f"{stored}: the softmax over words is dropped: the list of its words is missing"]
         return Imported(networks, tokenizer, tensors, tuple(notes))
 
     def write(self, trained: Trained, folder: Path) -> None:
@@ -131,27 +132,27 @@ class ElmoFormat(Choice):
         path = folder / WEIGHTS
         with files.survive_disk(path):
             with hdf5.writing(path) as file:
-                for name, tensor in _theirs(tensors, trained.settings).items():
+                for name, tensor in _elmo_tensors(tensors, trained.settings).items():
                     file.add(name, tensor.numpy())
             files.sync(path)
         files.write_text(folder / LISTS[0], trained.tokenizer.listed())
         if "head" in network.modules:
-            say("the softmax over words stays behind: these files have no place for it")
+            say("the softmax over words is not exported: these files cannot hold it")
         for reason in unread(trained.settings):
             say(reason)
         if trained.tokenizer.lowercase:
-            say("it learned from words in small letters: its readers must be given such words")
+            say("it was trained on lower-case words: give it such words")
 
 
 def unread(model: Any) -> list[str]:
     """Return the reasons why other programs cannot read such a network, or compute something else."""
     ignored = []
     if not model.residual:
-        ignored.append("AllenNLP's Elmo takes residual layers only")
+        ignored.append("AllenNLP's Elmo requires residual layers")
     if sum(count for _, count in model.filters) <= model.width or model.cells <= model.width:
-        ignored.append("AllenNLP and simple_elmo want more filters, and more cells, than the width: both are projected")
+        ignored.append("AllenNLP and simple_elmo require more filters and more cells than the width")
     if model.longest_word != 50:
-        ignored.append(f"AllenNLP reads 50 letters a word, this network {model.longest_word}")
+        ignored.append(f"AllenNLP reads 50 characters per word, this network {model.longest_word}")
     return ignored
 
 
@@ -169,8 +170,8 @@ def _files(path: Path) -> tuple[Path, Path]:
     fitting = [p for p in options if paths[0].name.startswith(p.name.removesuffix(OPTIONS))]
     if len(options) > 1 and (not fitting or fitting[-1].name == OPTIONS):
         names = " and ".join(p.name for p in options)
-        wanted = f"one, or one that begins as {paths[0].name} does"
-        raise RecipeError(path, f"holds {names}", wanted, "leave the right one beside the weights")
+        wanted = f"one, or one whose name begins like {paths[0].name}"
+        raise RecipeError(path, f"holds {names}", wanted, "keep only the right one next to the weights")
     return (fitting or options)[-1], paths[0]
 
 
@@ -183,7 +184,7 @@ def _trained(path: Path) -> tuple[Path, Path]:
     checkpoint = bundle.opened(path)
     options = checkpoint.prefix.with_name(OPTIONS)
     if not options.is_file():
-        raise DataError(options, "no such file", "the options that it was trained with", "put them there")
+        raise DataError(options, "no such file", "the options of its training", "put them there")
     return options, checkpoint.index
 
 
@@ -194,20 +195,19 @@ def _checkpoint(path: Path) -> tuple[weights.Tensors, set[str]]:
     """
     source = bundle.opened(path)
     names = {
-        name: _dumped(name) for name in source.shapes() if name.startswith("lm/") and not google.SLOTS.search(name)
+        name: _dump_name(name) for name in source.shapes() if name.startswith("lm/") and not google.SLOTS.search(name)
     }
     tensors = {new: source.read(name) for name, new in names.items()}
     return {k: v.float() for k, v in tensors.items()}, {str(v.dtype).removeprefix("torch.") for v in tensors.values()}
 
 
-def _dumped(name: str) -> str:
-    """Return the name that bilm-tf's dump_weights gives a variable."""
+def _dump_name(name: str) -> str:
     for there, here in DUMPED.items():
         name = name.replace(there, here)
     return name.removeprefix("lm/")
 
 
-def _scored(
+def _with_softmax(
     table: tables.Table, overrides: Sequence[str], options: Path, head: weights.Tensors, tokenizer: Tokenizer
 ) -> tuple[Networks, weights.Tensors]:
     """Return the networks with the softmax over words, and its tensors, if there is a word list of its size."""
@@ -239,21 +239,21 @@ def _table(path: Path) -> tuple[tables.Table, list[str]]:
         wrong += [f"`{name}.{key}`, which is not known" for key in sorted(part.keys() - known)]
         wrong += [f"no `{name}.{key}`" for key, (_, usual) in known.items() if usual is NEEDED and key not in part]
         model |= {setting: part.get(key, usual) for key, (setting, usual) in known.items()}
-    wrong = wrong or _odd(options)
+    wrong = wrong or _unsupported(options)
     if wrong:
-        raise DataError(path, f"found {'; '.join(wrong)}", "the options of an ELMo with letters, in both directions")
+        raise DataError(path, f"found {'; '.join(wrong)}", "the options of a bidirectional ELMo with characters")
     del model["symbols"]
     model |= {key: model[key] or 0 for key in ("cell_clip", "projection_clip", "highways")}
     model |= {"residual": bool(model["residual"]), "letter": model["letter"]["dim"]}
     model |= {"dropout": options["dropout"]} if "dropout" in options else {}
     ignored = sorted(options.keys() - USUAL)
-    notes = [f"{path}: {', '.join(ignored)}: not known, and left out"] if ignored else []
+    notes = [f"{path}: {', '.join(ignored)}: unknown, ignored"] if ignored else []
     if "use_skip_connections" not in options["lstm"]:
-        notes.append(f"{path}: no use_skip_connections: none, as the reference reads it; else `model.residual=true`")
+        notes.append(f"{path}: no use_skip_connections: read as false, as in bilm-tf; `model.residual=true` changes it")
     return {"model": model, "objective": {"kind": "bilm", "head": False, "samples": 0}}, notes
 
 
-def _odd(options: tables.Table) -> list[str]:
+def _unsupported(options: tables.Table) -> list[str]:
     letters = options["char_cnn"]
     wrong = []
     if letters["n_characters"] not in (SYMBOLS, SYMBOLS + 1):
@@ -290,7 +290,7 @@ def _options(model: Any, words: int) -> tables.Table:
     }
 
 
-def _theirs(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
+def _elmo_tensors(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
     files_tensors = {"char_embed": tensors["model.letters.table.weight"]}
     for n in range(len(model.filters)):
         name = f"model.letters.windows.{n}"
@@ -305,13 +305,13 @@ def _theirs(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
         files_tensors["CNN_proj/b_proj"] = tensors["model.letters.project.bias"]
     for cell, name in _cells(model):
         rows = torch.cat([tensors[f"{name}.enter"], tensors[f"{name}.carry"]], 1)
-        files_tensors |= {f"{cell}/W_0": _swapped(rows).T, f"{cell}/B": _swapped(tensors[f"{name}.bias"])}
+        files_tensors |= {f"{cell}/W_0": _swap_gates(rows).T, f"{cell}/B": _swap_gates(tensors[f"{name}.bias"])}
         if f"{name}.project" in tensors:
             files_tensors[f"{cell}/W_P_0"] = tensors[f"{name}.project"].T
     return {name: tensor.contiguous() for name, tensor in files_tensors.items()}
 
 
-def _ours(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
+def _native_tensors(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
     tensors = {"model.letters.table.weight": stored["char_embed"]}
     for n in range(len(model.filters)):
         name = f"model.letters.windows.{n}"
@@ -325,9 +325,9 @@ def _ours(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
         tensors["model.letters.project.weight"] = stored["CNN_proj/W_proj"].T
         tensors["model.letters.project.bias"] = stored["CNN_proj/b_proj"]
     for cell, name in _cells(model):
-        rows = _swapped(stored[f"{cell}/W_0"].T)
+        rows = _swap_gates(stored[f"{cell}/W_0"].T)
         tensors[f"{name}.enter"], tensors[f"{name}.carry"] = rows.chunk(2, 1)
-        tensors[f"{name}.bias"] = _swapped(stored[f"{cell}/B"])
+        tensors[f"{name}.bias"] = _swap_gates(stored[f"{cell}/B"])
         if f"{cell}/W_P_0" in stored:
             tensors[f"{name}.project"] = stored[f"{cell}/W_P_0"].T
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -341,8 +341,7 @@ def _cells(model: Any) -> list[tuple[str, str]]:
     ]
 
 
-def _swapped(rows: Tensor) -> Tensor:
-    """Exchange the second and third gate: i g f o <-> i f g o."""
+def _swap_gates(rows: Tensor) -> Tensor:
     i, f_gate, o_gate, o = rows.chunk(4)
     return torch.cat([i, o_gate, f_gate, o])
 
@@ -362,12 +361,12 @@ def _compare(stored: Mapping[str, Tensor], model: Any, path: Path, options: Path
     }
     for name, size in sizes.items():
         if size > file_size:
-            raise DataError(options, f"{name}: found {size}", f"what fits {path.name}, of {file_size:,} bytes")
+            raise DataError(options, f"{name}: found {size}", f"a size that fits {path.name}, of {file_size:,} bytes")
     with unfilled():
         network = model.build(0)
-    wanted = _theirs({f"model.{k}": v for k, v in own_tensors(network).items()}, model)
-    wrong = [f"lacks {name} {list(wanted[name].shape)}" for name in wanted if name not in stored]
-    wrong += [f"{name} is left over" for name in stored if name not in wanted]
+    wanted = _elmo_tensors({f"model.{k}": v for k, v in own_tensors(network).items()}, model)
+    wrong = [f"{name} {list(wanted[name].shape)} is missing" for name in wanted if name not in stored]
+    wrong += [f"{name} is unexpected" for name in stored if name not in wanted]
     wrong += [
         f"{name} is {list(tensor.shape)}, not {list(wanted[name].shape)}"
         for name, tensor in stored.items()
@@ -375,7 +374,7 @@ def _compare(stored: Mapping[str, Tensor], model: Any, path: Path, options: Path
     ]
     if wrong:
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
-        raise DataError(path, "; ".join(wrong[:4]) + more, f"the datasets that {options.name} tells of")
+        raise DataError(path, "; ".join(wrong[:4]) + more, f"the datasets that {options.name} describes")
 
 
 def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
@@ -385,10 +384,10 @@ def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
         with h5py.File(path) as file:
             file.visititems(lambda name, item: data.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
     except (OSError, RuntimeError) as error:
-        raise DataError(path, f"cannot be read: {error}", "a whole HDF5 file") from None
+        raise DataError(path, f"cannot be read: {error}", "a complete HDF5 file") from None
     odd = [name for name, array in data.items() if getattr(array, "dtype", None) is None or array.dtype.kind != "f"]
     if odd:
-        raise DataError(path, f"{odd[0]} holds no fractions", "weights")
+        raise DataError(path, f"{odd[0]} has no floating-point numbers", "weights")
     kinds = {str(array.dtype) for array in data.values()}
     return {name: torch.from_numpy(array.astype("float32", copy=False)) for name, array in data.items()}, kinds
 
@@ -400,7 +399,7 @@ def _tokenizer(folder: Path) -> Tokenizer:
         try:
             return Tokenizer.load(path, split="spaces")
         except DataError as error:
-            remedy = "correct it, or move it away: vectors need no list of words"
+            remedy = "correct it, or move it away: vectors need no word list"
             raise DataError(error.place, error.found, error.wanted, remedy) from None
     signs = {name: number for number, name in enumerate(vocabulary.SIGNS)}
     return Tokenizer(vocabulary.words(signs, split="spaces", lowercase=False))

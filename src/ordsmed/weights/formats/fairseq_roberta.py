@@ -1,14 +1,14 @@
-"""fairseq's RoBERTa: model.pt, dict.txt, and GPT-2's encoder.json and vocab.bpe, which dict.txt numbers anew.
+"""fairseq's RoBERTa: model.pt, dict.txt (its ids of GPT-2's tokens), and GPT-2's encoder.json and vocab.bpe.
 
-    theirs, behind encoder.sentence_encoder.     ours
+    after encoder.sentence_encoder.              here
     embed_tokens, embed_positions                model.words, model.places
     emb_layer_norm | layernorm_embedding         model.norm
     layers.N.self_attn.in_proj_weight            model.blocks.N.attention.gather, head by head
         | q_proj, k_proj, v_proj
     layers.N.fc1, fc2, final_layer_norm          up, down, norm
 
-Old files say `decoder.` for `encoder.`. A fine-tuning's head, classification_heads.NAME, is read where one is meant:
-the one that its settings name, or the only one. The pickle is read without running it (base/binary/pickle_reader.py).
+Old files have `decoder.` instead of `encoder.`. Of the heads of a fine-tuning, classification_heads.NAME, the one that
+its settings name is read, or the only one. Pickles are read without running code (base/binary/pickle_reader.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.renaming import LazyTensors, TensorLayout
 from ordsmed.weights.trained_model import Trained
 
 MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.bpe"
@@ -64,14 +64,14 @@ NAMES = (  # Hugging Face's -> fairseq's
 
 @dataclass(frozen=True)
 class FairseqRoberta(Choice):
-    """Read and written with the head for masked words, or of a fine-tuning for classes."""
+    """Read and write RoBERTa with its masked-LM head or a classification head."""
 
     name: str = "sentence_classification_head"
-    """written: what a head of classes is called"""
+    """name of the classification head in the written file"""
     old: bool = False
-    """written: the names of 2019, `decoder.` and `emb_layer_norm`"""
+    """write the names of 2019, `decoder.` and `emb_layer_norm`"""
     fused: bool = False
-    """written: query, key and value in one, `in_proj`"""
+    """write query, key and value as one tensor, `in_proj`"""
 
     wanted: ClassVar[str] = "a folder with fairseq's model.pt, dict.txt, encoder.json and vocab.bpe"
     readers: ClassVar[str] = "model.pt, dict.txt, encoder.json, vocab.bpe: fairseq's RobertaModel.from_pretrained"
@@ -87,22 +87,24 @@ class FairseqRoberta(Choice):
         source = pickle_reader.Pickled(file)
         table = pickle_reader.attributes(source.value)
         if not isinstance(table.get("model"), dict):
-            raise DataError(file, "holds no table `model`", "a checkpoint of fairseq's RoBERTa")
+            raise DataError(file, "has no table `model`", "a checkpoint of fairseq's RoBERTa")
         stored, notes = _modern(source, table["model"], file)
         described = _described(stored, table, file)
         if "num_attention_heads" not in described:
             if not any(word.startswith("model.heads=") for word in overrides):
-                raise RecipeError(file, "does not tell how many heads it has", "their number", "add model.heads=N")
+                raise RecipeError(file, "has no number of attention heads", "their number", "add model.heads=N")
             described["num_attention_heads"] = 1
         network = foreign.meant("roberta", described, file)
         objective_kind = tables.override({}, overrides).get("objective")  # if set, read the masked-LM head
-        head, learned = _learned(stored, _arguments(table), network.longest(), notes, words=objective_kind is not None)
+        head, learned = _head_tables(
+            stored, _arguments(table), network.longest(), notes, words=objective_kind is not None
+        )
         idle = re.compile(rf"{HEADS}(?!{re.escape(head)}\.)|{re.escape(SCORES)}" if head else HEADS)
         stored = stored.renamed(lambda name: None if idle.match(name) else name)
         recipe = {"model": tables.plain(network) | {"types": 0}, **learned}
         networks = foreign.decoded(tables.override(recipe, overrides), file)
         tokenizer = _tokenizer(file.parent)
-        padding = renaming.rows_behind(stored, WORDS, tokenizer, file)
+        padding = renaming.padding_note(stored, WORDS, tokenizer, file)
         tensors = renaming.import_tensors(networks, tokenizer, stored, speller(head), file)
         return Imported(networks, tokenizer, tensors, (*padding, *(f"{file}: {note}" for note in notes)))
 
@@ -113,20 +115,22 @@ class FairseqRoberta(Choice):
         heads = [role for role in network.modules if role != "model"]
         if heads not in (["head"], ["classify"]):
             wrong = f"has the heads {', '.join(heads) or 'none'}"
-            raise RecipeError(trained.folder, wrong, "that of masked words (mlm), or one of classes")
+            raise RecipeError(trained.folder, wrong, "the masked-LM head (mlm) or a classification head")
         tied = model.tied or heads == ["classify"]
         if (max(model.types, 1), model.epsilon, tied) != (1, 1e-5, True) or model.activation not in ("gelu", "relu"):
             wrong = f"has types {model.types}, epsilon {model.epsilon}, tied {model.tied}, {model.activation}"
-            raise RecipeError(trained.folder, wrong, "what fairseq's RoBERTa computes: 0 or 1, 1e-5, true, gelu")
+            raise RecipeError(trained.folder, wrong, "the settings of fairseq's RoBERTa: 0 or 1, 1e-5, true, gelu")
         if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or not tokenizer.byte_level:
-            remedy = 'learn one with kind = "bytebpe" and order = "roberta"'
-            raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
+            remedy = 'train one with kind = "bytebpe" and order = "roberta"'
+            raise RecipeError(trained.folder, "gives its special tokens other ids than fairseq", "", remedy)
         instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
         instead = {**instead, **_without_types(trained)}
         tensors = dict(renaming.export_tensors(trained.objective, speller(self.name), instead=instead))
         tensors.pop(TYPES, None)
         if heads == ["classify"]:
-            tensors |= {name: torch.zeros(shape) for name, shape in _idle(model.width, tokenizer.vocabulary).items()}
+            tensors |= {
+                name: torch.zeros(shape) for name, shape in _head_shapes(model.width, tokenizer.vocabulary).items()
+            }
         tensors |= {f"{SCORES}weight": tensors[WORDS], f"{BODY}version": torch.tensor([3.0])}
         args = argparse.Namespace(
             arch="roberta_base",
@@ -142,9 +146,9 @@ class FairseqRoberta(Choice):
             pooler_activation_fn="tanh",
             pooler_dropout=0.0,
             activation_dropout=0.0,
-            **_learning(network, heads, self.name),
+            **_training_arguments(network, heads, self.name),
         )
-        pickle_reader.write(folder / MODEL, {"args": args, "model": self._spelled(tensors)})
+        pickle_reader.write(folder / MODEL, {"args": args, "model": self._with_chosen_names(tensors)})
         pieces = [tokenizer.piece(number) for number in range(len(vocabulary.ROBERTA), tokenizer.vocabulary - 1)]
         real = [piece for piece in pieces if not piece.startswith("madeupword")]
         numbers = {piece: number for number, piece in enumerate(real)}
@@ -152,7 +156,7 @@ class FairseqRoberta(Choice):
         files.write_text(folder / MERGES, "#version: 0.2\n" + "".join(f"{pair}\n" for pair in tokenizer.merges()))
         files.write_text(folder / LISTING, "".join(f"{numbers.get(piece, piece)} 1\n" for piece in pieces))
 
-    def _spelled(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _with_chosen_names(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the tensors under the names that the settings `old` and `fused` choose."""
         if self.fused:
             for first in [name for name in tensors if ".self_attn.q_proj." in name]:
@@ -172,21 +176,21 @@ def _without_types(trained: Trained) -> dict[str, torch.Tensor]:
     row = tensors.get("model.types.weight")
     if row is None or not row.any():
         return {}
-    say("its one row of token types is written into the table of positions: fairseq has no types")
+    say("its only token type is added to the position embeddings, because fairseq has no token types")
     return {"model.places.weight": tensors["model.places.weight"] + row[0]}
 
 
-def _learning(network: Any, heads: list[str], name: str) -> dict[str, Any]:
+def _training_arguments(network: Any, heads: list[str], name: str) -> dict[str, Any]:
     if heads == ["head"]:
         return {"task": "masked_lm"}
     if network.labels:
-        say(f"its classes bear numbers there: {', '.join(f'{n} {name}' for n, name in enumerate(network.labels))}")
+        say(f"its classes have numbers there: {', '.join(f'{n} {name}' for n, name in enumerate(network.labels))}")
     rows = len(network.labels) or 1
     named = {"classification_head_name": name, "num_classes": rows, "regression_target": network.number}
     return {"task": "sentence_prediction", **named}
 
 
-def _idle(width: int, rows: int) -> dict[str, tuple[int, ...]]:
+def _head_shapes(width: int, rows: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the masked-LM head, which fairseq also requires with a classification head."""
     parts = {"dense.weight": (width, width), "dense.bias": (width,), "layer_norm.weight": (width,)}
     return {
@@ -197,7 +201,7 @@ def _idle(width: int, rows: int) -> dict[str, tuple[int, ...]]:
 def speller(head: str = "") -> renaming.Spell:
     """Return the function from Hugging Face's names to fairseq's; `head` is the name of the classification head."""
 
-    def spell(_: str, name: str) -> tuple[str, Lies]:
+    def spell(_: str, name: str) -> tuple[str, TensorLayout]:
         name = re.sub(r"^classifier\.", f"classification_heads.{head}.", name)
         for pattern, new in NAMES:
             name = re.sub(pattern, new, name)
@@ -227,7 +231,7 @@ def _modern(source: pickle_reader.Pickled, table: object, file: Path) -> tuple[L
 
     tensors = tensors.renamed(rename)
     if f"{SCORES}weight" in tensors and WORDS in tensors and not tensors[f"{SCORES}weight"].equal(tensors[WORDS]):
-        raise DataError(file, f"{SCORES}weight is not {WORDS}", "words scored by the table of the embeddings")
+        raise DataError(file, f"{SCORES}weight differs from {WORDS}", "words scored with the embedding matrix")
     notes: list[str] = []
     fused = {name: name.replace("in_proj_", "{}_proj.") for name in tensors if ".self_attn.in_proj_" in name}
     thirds = {new.format(part): (name, n) for name, new in fused.items() for n, part in enumerate("qkv")}
@@ -247,7 +251,7 @@ def _arguments(table: dict[str, Any]) -> dict[str, Any]:
     return pickle_reader.plain(table.get("args")) or model
 
 
-def _learned(
+def _head_tables(
     tensors: LazyTensors, args: dict[str, Any], longest: int, notes: list[str], *, words: bool
 ) -> tuple[str, tables.Table]:
     """Return the name of the classification head to read, and the recipe's tables of what was learned.
@@ -258,7 +262,7 @@ def _learned(
     named = args.get("classification_head_name")
     head = "" if words else str(named) if named in heads else heads[0] if len(heads) == 1 else ""
     if left := [name for name in heads if name != head]:
-        notes.append(f"left out, being heads of classes: {', '.join(left)}")
+        notes.append(f"classification heads that are not read: {', '.join(left)}")
     rows = tensors.shapes.get(f"classification_heads.{head}.out_proj.weight", (0,))[0]
     if not head:
         return "", {"objective": {"kind": "mlm"}}
@@ -266,9 +270,9 @@ def _learned(
     labels = () if number else tuple(f"LABEL_{n}" for n in range(rows))
     kind, table = foreign.task_with("classify", labels, number, longest)
     if labels:
-        notes.append(f"the classes of {head} bear no names: {', '.join(labels)}; task.labels=[...] names them")
+        notes.append(f"the classes of {head} have no names: {', '.join(labels)}; name them with task.labels=[...]")
     if any(name.startswith(SCORES) for name in tensors):
-        notes.append("the head for masked words is left out, beside that of classes; `objective.kind=mlm` takes it")
+        notes.append("the classification head is read, the masked-LM head is not; `objective.kind=mlm` reads it")
     return head, {"task": {"kind": kind, **table}}
 
 
@@ -296,6 +300,6 @@ def _described(tensors: LazyTensors, table: dict[str, Any], file: Path) -> dict[
 
 def _tokenizer(folder: Path) -> Tokenizer:
     if lacks := [name for name in (LISTING, PIECES, MERGES) if not (folder / name).is_file()]:
-        remedy = "put GPT-2's two files there: dict.txt only numbers their pieces anew"
-        raise DataError(folder, f"holds no {' and no '.join(lacks)}", "the vocabulary that its numbers mean", remedy)
+        remedy = "put GPT-2's two files there: dict.txt has only other ids for their tokens"
+        raise DataError(folder, f"has no {' and no '.join(lacks)}", "the vocabulary of its ids", remedy)
     return Tokenizer.load([folder / PIECES, folder / MERGES, folder / LISTING])

@@ -1,14 +1,14 @@
-"""ELECTRA's checkpoints of TensorFlow, Google's and NVIDIA's: the network that tells fakes and the one that makes them.
+"""ELECTRA's TensorFlow checkpoints, Google's and NVIDIA's, with discriminator and generator.
 
-    Google's                                     NVIDIA's, behind model/discriminator/ or model/generator/
+    Google's                                     NVIDIA's, after model/discriminator/ or model/generator/
     electra/embeddings/word_embeddings           electra/embeddings/weight
     electra/encoder/layer_N/attention/self/      electra/encoder/layer/N/attention/self_attention/
     generator/encoder/layer_N/output/dense       electra/encoder/layer/N/bert_output/dense
     discriminator_predictions/dense_1            discriminator_predictions/dense_prediction
     generator_predictions/output_bias            generator_lm_head/bias
 
-Neither says its sizes: they are those of the tensors; a head is 64 wide unless `model.heads` says otherwise. Written
-under Google's names.
+The files have no sizes, so these are read from the tensors. The number of attention heads assumes a width of 64 per
+head unless `model.heads` is given. Google's names are written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.renaming import LazyTensors, TensorLayout
 from ordsmed.weights.trained_model import Trained
 
 PREFIX, VOCABULARY = "model.ckpt", "vocab.txt"
@@ -48,7 +48,7 @@ NVIDIA = (  # NVIDIA's -> Google's
 
 @dataclass(frozen=True)
 class GoogleElectra(Choice):
-    """Both networks, read and written; without a generator there is nothing to go on learning with."""
+    """Read and write both networks. A checkpoint without a generator cannot be trained further."""
 
     wanted: ClassVar[str] = "a folder with an ELECTRA's TensorFlow checkpoint (*.index, *.data-*) and vocab.txt"
     readers: ClassVar[str] = "model.ckpt, vocab.txt: google-research/electra and TensorFlow open it"
@@ -68,29 +68,31 @@ class GoogleElectra(Choice):
         table, notes = _table(stored, shared or _shared(stored), path, overrides)
         networks = foreign.decoded(tables.override(table, overrides), path)
         tokenizer = Tokenizer.load(folder / VOCABULARY)
-        notes += renaming.rows_behind(stored, WORDS, tokenizer, path)
+        notes += renaming.padding_note(stored, WORDS, tokenizer, path)
         spell = speller(networks.objective.share)
         return Imported(
             networks, tokenizer, renaming.import_tensors(networks, tokenizer, stored, spell, path), tuple(notes)
         )
 
     def write(self, trained: Trained, folder: Path) -> None:
-        objective, learned = _both(trained)
+        objective, learned = _both_networks(trained)
         share, settings = getattr(learned, "share", None), trained.settings
         if share not in ("embeddings", "all", "none"):
-            wrong = f"shares {share} between its two networks" if share else "holds no generator"
-            raise RecipeError(trained.folder, wrong, "both networks, that share embeddings, all or none")
+            wrong = f"shares {share} between its two networks" if share else "has no generator"
+            raise RecipeError(trained.folder, wrong, "two networks that share embeddings, everything or nothing")
         if (settings.activation, settings.epsilon, settings.tied) != ("gelu", 1e-12, True) or not settings.types:
             wrong = f"has {settings.activation}, epsilon {settings.epsilon}, types {settings.types}"
-            remedy = "`ordsmed export` without --to writes it as it is"
-            raise RecipeError(trained.folder, wrong, "what google-research/electra computes: gelu, 1e-12, tied", remedy)
+            remedy = "`ordsmed export` without --to keeps it unchanged"
+            raise RecipeError(
+                trained.folder, wrong, "the settings of google-research/electra: gelu, 1e-12, tied", remedy
+            )
         if trained.tokenizer.kind != "wordpiece":
-            raise RecipeError(trained.folder, f"has a tokenizer of the kind {trained.tokenizer.kind}", "wordpiece")
+            raise RecipeError(trained.folder, f"has a {trained.tokenizer.kind} tokenizer", "wordpiece")
         bundle.write(folder / PREFIX, renaming.export_tensors(objective, speller(share)))
         files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
 
 
-def _both(trained: Trained) -> tuple[Any, Any]:
+def _both_networks(trained: Trained) -> tuple[Any, Any]:
     """Return an objective with both networks and its settings; for a Hugging Face folder, load its generator too."""
     learned = trained.learned
     if "generator" in trained.objective.networks() or not hasattr(learned, "generator"):
@@ -105,7 +107,7 @@ def _both(trained: Trained) -> tuple[Any, Any]:
 def speller(share: str) -> renaming.Spell:
     """Return the function from Hugging Face's names to Google's; `share` is what the two networks share."""
 
-    def spell(inner: str, name: str) -> tuple[str, Lies]:
+    def spell(inner: str, name: str) -> tuple[str, TensorLayout]:
         name = name.replace("generator_lm_head.bias", "generator_predictions.output_bias")
         if name == "generator_predictions.output_bias":
             return "generator_predictions/output_bias", "alike"
@@ -169,10 +171,7 @@ def _table(tensors: LazyTensors, share: str, path: Path, overrides: Sequence[str
 
     if "generator_predictions/output_bias" not in tensors:
         raise DataError(
-            path,
-            "holds no generator",
-            "both networks that learned together",
-            "take the checkpoint that pretraining left",
+            path, "has no generator", "both networks of the pretraining", "use the checkpoint of the pretraining"
         )
     notes: list[str] = []
     overridden = tables.override({}, overrides)
@@ -183,12 +182,15 @@ def _table(tensors: LazyTensors, share: str, path: Path, overrides: Sequence[str
         usual = {} if width % HEAD else {"heads": width // HEAD}
         if heads is None and not usual:
             raise RecipeError(
-                path, f"a {name} of width {width}, whose heads these files do not tell", "their number", f"add {key}=N"
+                path,
+                f"a {name} of width {width}; the files do not say how many heads it has",
+                "their number",
+                f"add {key}=N",
             )
         if heads is None:
             notes.append(
-                f"{path}: {width // HEAD} heads in the {name}: {HEAD} numbers each, as in the published ones; {key}=N "
-                "behind an import changes it"
+                f"{path}: {width // HEAD} heads in the {name}: {HEAD} numbers each, as in the published models; "
+                f"{key}=N after `ordsmed import` changes it"
             )
         return {
             "width": width,
@@ -199,7 +201,7 @@ def _table(tensors: LazyTensors, share: str, path: Path, overrides: Sequence[str
 
     places, types = (shape(f"electra/embeddings/{name}_embeddings")[0] for name in ("position", "token_type"))
     model = {"kind": "electra", "positions": places, "types": types, "embedding": shape(WORDS)[1]}
-    model |= sizes("electra", "network that tells fakes", "model.heads", asked_heads)
+    model |= sizes("electra", "discriminator", "model.heads", asked_heads)
     objective: tables.Table = {"kind": "rtd", "share": share}
     if share != "all":
         of_its_own = overridden.get("objective", {}).get("generator", {}).get("heads")
@@ -210,7 +212,7 @@ def _table(tensors: LazyTensors, share: str, path: Path, overrides: Sequence[str
         ):  # of the same width as the other network's
             generator_table["heads"] = max(1, generator_table["width"] * asked_heads // model["width"])
             notes.append(
-                f"{path}: {generator_table['heads']} heads in the generator, as wide as the other network's; "
-                "objective.generator.heads=N behind an import changes it"
+                f"{path}: {generator_table['heads']} heads in the generator, as wide as the discriminator's; "
+                "objective.generator.heads=N after `ordsmed import` changes it"
             )
     return {"model": model, "objective": objective}, notes

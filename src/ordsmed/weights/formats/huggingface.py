@@ -31,14 +31,14 @@ LEFT_OUT = ("train", "dev", "top", "class_weights")  # settings of a task that a
 
 @dataclass(frozen=True)
 class HuggingFace(Choice):
-    """Read and written, for every family that transformers knows."""
+    """Read and write Hugging Face folders, for every model family that transformers knows."""
 
     wanted: ClassVar[str] = "a folder with config.json, weights and a tokenizer"
     readers: ClassVar[str] = "transformers' AutoModel, AutoTokenizer and pipeline load it"
     families: ClassVar[tuple[str, ...]] = ()
 
     start: bool = True
-    """the tokenizer of a model that writes from left to right puts the sign that texts begin with before each"""
+    """the written tokenizer of a causal model puts the start token before each text"""
 
     def recognises(self, path: Path) -> bool:
         return (path / "config.json").is_file()
@@ -48,7 +48,7 @@ class HuggingFace(Choice):
         learned = self.learned(path, family)
         if _detects(path, family):
             if not foreign.has_generator(path):
-                remedy = "embed, export and `init` take the folder as it is; put the generator into `generator` in it"
+                remedy = "embed, export and `init` accept the folder; to import it, put the generator in `generator/`"
                 raise RecipeError(path, "has a discriminator without its generator", "", remedy)
             learned = settings.decode(load("objectives", "rtd"), foreign.generator_table(path), f"{path}/generator")
         kind = "task" if isinstance(learned, Files) else "objective"
@@ -114,13 +114,13 @@ class HuggingFace(Choice):
         shapes = {name: tuple(shape) for name, shape in names.zeros.items()}
         for name, tensor in imported.tensors.items():
             hf_name = names.table[name]
-            for number, part in enumerate(weights.theirs_of(name, tensor, names)):
+            for number, part in enumerate(weights.foreign_layout(name, tensor, names)):
                 new = hf_name if isinstance(hf_name, str) else hf_name[number]
                 sources[new], shapes[new] = (name, number), tuple(part.shape)
 
         @functools.lru_cache(maxsize=1)  # a query is followed by its key and value
         def parts(name: str) -> list[torch.Tensor]:
-            return weights.theirs_of(name, imported.tensors[name], names)
+            return weights.foreign_layout(name, imported.tensors[name], names)
 
         def read(new: str) -> torch.Tensor:
             name, number = sources.get(new, ("", 0))
@@ -133,7 +133,7 @@ class HuggingFace(Choice):
         """Write the exported network, and further ones (ELECTRA's generator) in subfolders."""
         scale = told_scale(trained.objective, trained.learned)
         fine_tuned = isinstance(trained.objective, Task)
-        kept = _kept(trained.learned) if fine_tuned or trained.objective.shifted else {}
+        kept = _own_settings(trained.learned) if fine_tuned or trained.objective.shifted else {}
         for inner, network in trained.objective.exported().items():
             (folder / inner).mkdir(exist_ok=True)
             described = config(network, trained.tokenizer) | kept
@@ -176,7 +176,7 @@ def _tells_pairs(folder: Path, model: Any) -> bool:
     return all(not stored.isdisjoint((name, str(name).removeprefix(names.prefix))) for name in wanted)
 
 
-def _kept(learned: Any) -> dict[str, Any]:
+def _own_settings(learned: Any) -> dict[str, Any]:
     """Return the config.json entry with the settings that only this library reads, such as the input columns."""
     return {KEPT: {name: value for name, value in settings.plain(learned).items() if name not in LEFT_OUT}}
 

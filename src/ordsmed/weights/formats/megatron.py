@@ -1,18 +1,19 @@
-"""Megatron-LM's GPT-2 and BERT: of 2019, of 2020 and later, and Megatron Core's, cut over any number of ranks.
+"""Megatron-LM's GPT-2 and BERT: of 2019, of 2020 and later, and Megatron Core's, split over any number of ranks.
 
     latest_checkpointed_iteration.txt    a step, or `release`
     iter_0001000/mp_rank_00/model_optim_rng.pt ...      (mp_rank_00_001: the second stage of a pipeline)
 
-    2019                                  2020, behind language_model.              ours
+    2019                                  2020, after language_model.               here
     word_embeddings.weight                embedding.word_embeddings.weight          model.words.weight
     transformer.layers.N.attention...     transformer|encoder.layers.N....          model.blocks.N...
     bert.encoder.layer.N...               (BERT, norms before attention)            model.blocks.N...
 
     Megatron Core's: decoder|encoder.layers.N.self_attention.linear_qkv, linear_proj, pre_mlp_layernorm, mlp.linear_fc1,
-    linear_fc2; where its layers are Transformer Engine's, a norm is part of what follows: linear_qkv.layer_norm_weight.
+    linear_fc2. In Transformer Engine's layers, a norm belongs to the next layer: linear_qkv.layer_norm_weight.
 
-Query, key and value stand in one tensor, by version: 0 all queries first, 1 number by number, 2 and later head by head,
-as ours. The word table's rows behind the vocabulary are padding. Optimizers and states of chance are left out.
+Query, key and value are one tensor. Its order depends on the version: 0 all queries first, 1 number by number, 2 and
+later head by head, as here. Rows of the word table after the vocabulary are padding. Optimizer and random states are
+not read.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ordsmed.base.say import say
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming, weights
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.renaming import LazyTensors, TensorLayout
 from ordsmed.weights.trained_model import Trained
 
 TRACKER, FILE, RELEASE = "latest_checkpointed_iteration.txt", "model_optim_rng.pt", "release"
@@ -115,16 +116,16 @@ LISTS = (("vocab.txt",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.b
 
 @dataclass(frozen=True)
 class MegatronFormat(Choice):
-    """Read of any age and number of ranks, and written."""
+    """Read checkpoints of any version and number of ranks, and write those of 2019 and 2020."""
 
     ranks: int = 1
-    """written: how many files a network is cut over (model parallel size)"""
+    """number of files that a network is split over (model parallel size)"""
     style: Literal["2020", "2019"] = "2020"
-    """written: tables within tables and a version, as since 2020, or flat names; BERT's own network has 2019's alone"""
+    """written layout: nested tables with a version (2020), or flat names (2019, the only one for the original BERT)"""
     multiple: int = 128
-    """written: the word table is padded to a multiple of this times the ranks"""
+    """pad the written word table to a multiple of this times the ranks"""
     release: bool = True
-    """written: as a release; false: under the step's number, as a training of theirs leaves it"""
+    """write a release; false: a checkpoint with the step's number, as Megatron's training does"""
 
     wanted: ClassVar[str] = "a folder with Megatron's latest_checkpointed_iteration.txt and iter_*/mp_rank_*/*.pt"
     readers: ClassVar[str] = "release/mp_rank_*/model_optim_rng.pt and the vocabulary: Megatron-LM loads it (--load)"
@@ -147,16 +148,16 @@ class MegatronFormat(Choice):
         overridden = tables.override({}, overrides).get("model", {})
         heads = overridden.get("heads", args.get("num_attention_heads"))
         if not isinstance(heads, int) or heads < 1:
-            raise RecipeError(first.path, "does not tell how many heads it has", "their number", "add model.heads=N")
-        joined = _joined(parts, heads)
+            raise RecipeError(first.path, "has no number of attention heads", "their number", "add model.heads=N")
+        joined = _join_ranks(parts, heads)
         model, kind = _described(joined, args, first)
         table = {"model": model | {"heads": heads}, "objective": {"kind": kind}}
         networks = foreign.decoded(tables.override(table, overrides), first.path)
         tokenizer = _tokenizer(first.path)
-        notes = renaming.rows_behind(joined, _words(joined), tokenizer, first.path)
+        notes = renaming.padding_note(joined, _words(joined), tokenizer, first.path)
         if "activation" not in overridden:
             notes.append(
-                f"{first.path}: {_reason(first, args, model)}; model.activation=... behind an import changes it"
+                f"{first.path}: {_reason(first, args, model)}; model.activation=... after `ordsmed import` changes it"
             )
         spell = _spell_2019 if model["kind"] == "bert" else _spell
         tensors = renaming.import_tensors(networks, tokenizer, joined, spell, first.path, alike=True)
@@ -198,9 +199,9 @@ class MegatronFormat(Choice):
         for rank in range(self.ranks):
             path = folder / named / f"mp_rank_{rank:02}"
             path.mkdir(parents=True)
-            cut = {name: _cut(name, tensor, rank, self.ranks) for name, tensor in tensors.items()}
+            cut = {name: _rank_part(name, tensor, rank, self.ranks) for name, tensor in tensors.items()}
             if style == "2019":
-                cut = {name: _ordered(name, t, model.heads // self.ranks, 0.0, back=True) for name, t in cut.items()}
+                cut = {name: _reorder(name, t, model.heads // self.ranks, 0.0, back=True) for name, t in cut.items()}
                 flat = {_name_2019(name): tensor for name, tensor in cut.items()}
                 pickle_reader.write(path / FILE, {"iteration": step, "model": flat})
             else:
@@ -231,7 +232,7 @@ class RankFile:
         source = pickle_reader.Pickled(path)
         table = pickle_reader.attributes(source.value)
         if not isinstance(table.get("model"), dict):
-            raise DataError(path, "holds no table `model`", "a checkpoint of Megatron-LM")
+            raise DataError(path, "has no table `model`", "a checkpoint of Megatron-LM")
         version = table.get("checkpoint_version", 0)
         if not isinstance(version, int | float):
             raise DataError(path, f"checkpoint_version: found {pickle_reader.brief(version)}", "a number")
@@ -259,18 +260,18 @@ def _parts(path: Path) -> list[list[RankFile]]:
         folder = folder / (named if named == RELEASE else f"iter_{int(named):07}")
     ranks = {(int(m[2] or 0), int(m[1])): p for p in folder.glob("mp_rank_*") if (m := RANK.search(p.name))}
     if not ranks and any(folder.glob("*.distcp")):
-        remedy = "have Megatron save it anew with --ckpt-format torch"
-        raise DataError(folder, "holds parts of tensors by no rank (*.distcp)", f"mp_rank_*/{FILE}", remedy)
+        remedy = "save it again in Megatron with --ckpt-format torch"
+        raise DataError(folder, "is a distributed checkpoint (*.distcp)", f"mp_rank_*/{FILE}", remedy)
     stages, ways = (1 + max((key[n] for key in ranks), default=-1) for n in (0, 1))
     if not ranks:
-        raise DataError(folder, "holds no mp_rank_00", "a file of every rank", "fetch it as well")
+        raise DataError(folder, "has no mp_rank_00", "a file of every rank", "download it as well")
     wanted = [(stage, way) for stage in range(stages) for way in range(ways)]
     names = [f"mp_rank_{way:02}" + (f"_{stage:03}" if stages > 1 else "") for stage, way in wanted]
     lacks = [
         name for key, name in zip(wanted, names, strict=True) if key not in ranks or not (ranks[key] / FILE).is_file()
     ]
     if lacks:
-        raise DataError(folder, f"lacks {', '.join(lacks)}", f"{FILE} of every rank", "fetch them as well")
+        raise DataError(folder, f"lacks {', '.join(lacks)}", f"{FILE} of every rank", "download them as well")
     parts = [[RankFile.of(ranks[stage, way] / FILE, stage) for way in range(ways)] for stage in range(stages)]
     args = pickle_reader.plain(parts[0][0].args)
     wide = args.get("tensor_model_parallel_size", args.get("model_parallel_size"))
@@ -280,8 +281,8 @@ def _parts(path: Path) -> list[list[RankFile]]:
     ):
         if isinstance(number, int) and number != count:
             lacks = [name.format(n) for n in range(count, number)]
-            problem = f"holds {count} of {number} ranks{f'; lacks {weights.some(lacks)}' if lacks else ''}"
-            raise DataError(folder, problem, "a file of every rank", "fetch the rest")
+            problem = f"has {count} of {number} ranks{f', without {weights.some(lacks)}' if lacks else ''}"
+            raise DataError(folder, problem, "a file of every rank", "download the others")
     return parts
 
 
@@ -300,7 +301,7 @@ def _plain(name: str) -> str:
     return name
 
 
-def _joined(parts: list[list[RankFile]], heads: int) -> LazyTensors:
+def _join_ranks(parts: list[list[RankFile]], heads: int) -> LazyTensors:
     """Return the tensors of all ranks and stages joined into one network, with query, key and value head by head."""
     sources: dict[str, tuple[list[RankFile], str]] = {}
     layers = 0
@@ -315,9 +316,9 @@ def _joined(parts: list[list[RankFile]], heads: int) -> LazyTensors:
 
     def read(name: str) -> Tensor:
         ranks, there = sources[name]
-        cut = [_of(part, there) for part in ranks]
+        cut = [_tensor_of(part, there) for part in ranks]
         heads_a_rank = heads // len(ranks)
-        cut = [_ordered(there, tensor, heads_a_rank, ranks[0].version) for tensor in cut]
+        cut = [_reorder(there, tensor, heads_a_rank, ranks[0].version) for tensor in cut]
         axis = _axis(there)
         return cut[0] if axis is None or len(cut) == 1 else torch.cat(cut, axis)
 
@@ -325,9 +326,9 @@ def _joined(parts: list[list[RankFile]], heads: int) -> LazyTensors:
     return LazyTensors(shapes, read)
 
 
-def _of(part: RankFile, name: str) -> Tensor:
+def _tensor_of(part: RankFile, name: str) -> Tensor:
     if name not in part.pieces:
-        raise DataError(part.path, f"lacks {name}", "what the first rank has")
+        raise DataError(part.path, f"lacks {name}", "the tensor of the first rank")
     return part.source.tensor(part.pieces[name])
 
 
@@ -336,7 +337,7 @@ def _shape(ranks: list[RankFile], name: str, heads: int) -> tuple[int, ...]:
     shapes = [part.pieces[name].shape for part in ranks if name in part.pieces]
     if FUSED in name and shapes[0][0] * len(ranks) % (3 * heads):
         raise RecipeError(
-            ranks[0].path, f"{name} {list(shapes[0])} is not that of {heads} heads", "the right model.heads"
+            ranks[0].path, f"{name} {list(shapes[0])} does not fit {heads} heads", "a matching model.heads"
         )
     if axis is None or len(ranks) == 1:
         return shapes[0]
@@ -348,12 +349,12 @@ def _axis(name: str) -> int | None:
     return 0 if ROWS.search(name) else 1 if COLUMNS.search(name) else None
 
 
-def _cut(name: str, tensor: Tensor, rank: int, ranks: int) -> Tensor:
+def _rank_part(name: str, tensor: Tensor, rank: int, ranks: int) -> Tensor:
     axis = _axis(name)
     return tensor if axis is None else tensor.chunk(ranks, axis)[rank].contiguous().clone()
 
 
-def _ordered(name: str, tensor: Tensor, heads: int, version: float, *, back: bool = False) -> Tensor:
+def _reorder(name: str, tensor: Tensor, heads: int, version: float, *, back: bool = False) -> Tensor:
     """Reorder a rank's query, key and value from the layout of a version to head by head; `back`: the inverse."""
     if FUSED not in name or version >= 2:
         return tensor
@@ -363,16 +364,15 @@ def _ordered(name: str, tensor: Tensor, heads: int, version: float, *, back: boo
     return tensor.unflatten(0, (heads, -1, 3)).transpose(1, 2).flatten(0, 2)  # [heads, numbers, 3]
 
 
-def _spell(_: str, name: str) -> tuple[str, Lies]:
-    return _spelled(name, BLOCK, BESIDE, "layers."), "alike"
+def _spell(_: str, name: str) -> tuple[str, TensorLayout]:
+    return _rename(name, BLOCK, BESIDE, "layers."), "alike"
 
 
-def _spell_2019(_: str, name: str) -> tuple[str, Lies]:
-    """Return the name of a tensor in Megatron's BERT of 2019."""
-    return _spelled(name, BLOCK_2019, BESIDE_2019, BERT_2019), "alike"
+def _spell_2019(_: str, name: str) -> tuple[str, TensorLayout]:
+    return _rename(name, BLOCK_2019, BESIDE_2019, BERT_2019), "alike"
 
 
-def _spelled(name: str, block: dict[str, str], outside: dict[str, str], layers: str) -> str:
+def _rename(name: str, block: dict[str, str], outside: dict[str, str], layers: str) -> str:
     module, _, end = name.rpartition(".")
     if match := re.match(r"model\.blocks\.(\d+)\.(.*)", module):
         return f"{layers}{match[1]}.{block[match[2]]}.{end}"
@@ -380,7 +380,6 @@ def _spelled(name: str, block: dict[str, str], outside: dict[str, str], layers: 
 
 
 def _name_2019(name: str) -> str:
-    """Return the name of a tensor in 2019. A GPT-2 had `transformer.` before its layers."""
     return f"transformer.{name}" if name.startswith(("layers.", "final_layernorm.")) else name
 
 
@@ -410,8 +409,8 @@ def _described(tensors: LazyTensors, args: dict[str, Any], first: RankFile) -> t
     types = "token_type_embeddings.weight" if old else TYPES
     names = [f"{before}{WORDS}", f"{before}{PLACES}", inner]
     if lacks := [name for name in names if name not in tensors]:
-        known = f"{len(tensors):,} tensors, {', '.join(list(tensors)[:3])} among them"
-        raise DataError(first.path, f"holds {known}; lacks {', '.join(lacks)}", "Megatron's GPT-2 or BERT")
+        known = f"{len(tensors):,} tensors, such as {', '.join(list(tensors)[:3])}"
+        raise DataError(first.path, f"has {known}, but no {', '.join(lacks)}", "Megatron's GPT-2 or BERT")
     model: tables.Table = {
         "width": tensors.shapes[names[1]][1],
         "positions": tensors.shapes[names[1]][0],
@@ -455,9 +454,9 @@ def _reason(first: RankFile, args: dict[str, Any], model: tables.Table) -> str:
     name, problem = _activation(args, core=first.core, old=model["kind"] == "bert")
     reason = f"activation {name}, {problem}"
     if not args:
-        reason += f"; epsilon {model['epsilon']}, as it tells none"
+        reason += f"; epsilon {model['epsilon']}, because the file has none"
     if model["kind"] == "megatron_bert" and name == "gelu_tanh" and args.get(FLAGS[0]) and not args.get(FLAGS[1]):
-        reason += "; its head for masked words had the exact GELU: scores of words differ by up to 1e-3 here"
+        reason += "; its masked-LM head was trained with the exact GELU, so its scores differ by up to 1e-3 here"
     return reason
 
 
@@ -466,8 +465,8 @@ def _tokenizer(file: Path) -> Tokenizer:
         for names in LISTS:
             if all((folder / name).is_file() for name in names):
                 return Tokenizer.load([folder / name for name in names])
-    remedy = f"put vocab.txt (BERT), or vocab.json and merges.txt (GPT-2), beside {TRACKER}"
-    raise DataError(file.parents[1], "no vocabulary beside or above it", "the one that its numbers mean", remedy)
+    remedy = f"put vocab.txt (BERT), or vocab.json and merges.txt (GPT-2), next to {TRACKER}"
+    raise DataError(file.parents[1], "no vocabulary next to it or above it", "the vocabulary of its ids", remedy)
 
 
 def _check_2019(trained: Trained) -> None:
@@ -478,9 +477,11 @@ def _check_2019(trained: Trained) -> None:
     bert, computed = trained.kind == "bert", (settings.activation, settings.epsilon, settings.inner)
     wanted = ("gelu", settings.epsilon, settings.inner) if bert else ("gelu_tanh", 1e-5, 4 * settings.width)
     if computed != wanted:
-        remedy = "`ordsmed export` without --to writes it as it is" if bert else "add style=2020"
+        remedy = "`ordsmed export` without --to keeps it unchanged" if bert else "add style=2020"
         computed_as, wanted_as = (f"{a}, epsilon {e}, {n:,} inside" for a, e, n in (computed, wanted))
-        raise RecipeError(trained.folder, f"has {computed_as}", f"what Megatron of 2019 computes: {wanted_as}", remedy)
+        raise RecipeError(
+            trained.folder, f"has {computed_as}", f"the settings of Megatron of 2019: {wanted_as}", remedy
+        )
     flags = {
         "num-layers": settings.layers,
         "hidden-size": settings.width,
@@ -488,15 +489,17 @@ def _check_2019(trained: Trained) -> None:
         "max-position-embeddings": settings.positions,
     }
     flags |= {"intermediate-size": settings.inner, "layernorm-epsilon": settings.epsilon} if bert else {}
-    say(f"files of 2019 tell no sizes; its scripts want {' '.join(f'--{name} {n}' for name, n in flags.items())}")
+    say(
+        f"files of 2019 have no sizes; Megatron's scripts need {' '.join(f'--{name} {n}' for name, n in flags.items())}"
+    )
 
 
 def _writable(trained: Trained, ranks: int) -> None:
     """Raise RecipeError if Megatron cannot compute such a network or split it over `ranks`."""
     settings, heads = trained.settings, [role for role in trained.objective.networks()[""].modules if role != "model"]
     if heads not in ([], ["head"], ["head", "pair"]) or not settings.tied:
-        problem = f"has the heads {', '.join(heads)}, or words scored by a table of their own"
-        raise RecipeError(trained.folder, problem, "what clm, mlm or mlm_nsp leaves, tied")
+        problem = f"has the heads {', '.join(heads)}, or an untied output layer"
+        raise RecipeError(trained.folder, problem, "a tied head of clm, mlm or mlm_nsp")
     if settings.activation not in ("gelu", "gelu_tanh"):
         raise RecipeError(trained.folder, f"has {settings.activation}", "gelu or gelu_tanh")
     if settings.heads % ranks or settings.inner % ranks:

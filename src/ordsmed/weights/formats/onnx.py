@@ -2,10 +2,10 @@
 
     run -> model.onnx     input_ids, attention_mask [batch, length] (token_type_ids, causal) -> logits ...
                           (output=vectors: sentence_embedding [batch, width])
-           onnx.json      inputs, outputs, opset, how far its numbers are from ours on random rows
+           onnx.json      inputs, outputs, opset, its largest differences from torch on random rows
            tokenizer.json, config.json    as transformers has them
 
-torch's own exporter draws the graph; batch and length stay open in it.
+torch's exporter makes the graph; batch size and length are dynamic.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PROBED = 8, 96  # random rows for the comparison, and their maximum length
 
 @dataclass(frozen=True)
 class Onnx(Choice):
-    """Written alone, of every family of blocks and every head without a mix of layers."""
+    """Write-only, for every model family made of blocks and every head without a mix of layers."""
 
     wanted: ClassVar[str] = ""
     readers: ClassVar[str] = "ONNX Runtime runs model.onnx; transformers' AutoTokenizer loads the tokenizer"
@@ -56,12 +56,11 @@ class Onnx(Choice):
     )
 
     output: Literal["scores", "states", "vectors"] = "scores"
-    """what the heads say, the states of the last layer, or the vector of each text: as the model learned it from pairs
-    of texts, else the mean over the tokens, of length 1"""
+    """scores of the heads, states of the last layer, or a vector for each text, pooled as learned or by the mean"""
     int8: bool = False
-    """write model_int8.onnx, too: weights in 8 bits, a quarter of the size; what that changes is told"""
+    """also write model_int8.onnx with weights in 8 bits, a quarter of the size, and report its differences"""
     opset: int = 18
-    """version of ONNX's operators"""
+    """version of the ONNX operator set"""
 
     def __post_init__(self) -> None:
         if self.opset < 18:
@@ -76,7 +75,7 @@ class Onnx(Choice):
         return False
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
-        raise RecipeError(path, "is not read as such a graph", "a folder with config.json")
+        raise RecipeError(path, "is not read in this format", "a folder with config.json")
 
     @staticmethod
     def takes(family: ModelSettings) -> bool:
@@ -85,16 +84,16 @@ class Onnx(Choice):
 
     def check(self, trained: Trained) -> None:
         if not self.takes(trained.settings):
-            problem = f"is an {trained.kind}, whose state goes from token to token: no graph of open lengths has it"
+            problem = f"is an {trained.kind}, a recurrent network, which no graph of dynamic length can hold"
         elif getattr(trained.objective, "top", None) is not None:
-            problem = "has a mix of layers or an LSTM below its head (task.top), which the graph has no place for"
+            problem = "has a mix of layers or an LSTM below its head (task.top), which the graph cannot hold"
         elif self.output == "vectors" and isinstance(trained.objective, Reranking | LateInteraction):
-            problem = "has no vectors of texts (output): it scores pairs of them, or gives a vector to each token"
+            problem = "has no vectors of texts (output): it scores pairs, or gives each token a vector"
         elif odd := [role for role in _heads(trained) if role not in ROLES]:
-            problem = f"has a {odd[0]} head, which no graph has"
+            problem = f"has a {odd[0]} head, which a graph cannot hold"
         else:
             return
-        raise RecipeError(trained.folder, problem, "", "`ordsmed predict`, `embed` and `serve` open it as it is")
+        raise RecipeError(trained.folder, problem, "", "`ordsmed predict`, `embed` and `serve` use it directly")
 
     def write(self, trained: Trained, folder: Path) -> None:
         network = GraphNetwork(trained, self.output)
@@ -106,7 +105,7 @@ class Onnx(Choice):
             _quantize(folder)
             difference, alike = compared(network, folder / INT8)
             facts["int8"] = {"difference": difference, "same_first_choice": alike}
-            same = f"; the first choice is that of the network at {alike:.1%} of places" if network.heads else ""
+            same = f"; the best choice is the same at {alike:.1%} of positions" if network.heads else ""
             say(f"{INT8}: its numbers differ by at most {difference:.2g} on random rows{same}")
         if network.vectors:
             facts |= {"prompts": dict(network.vectors.prompts), "longest": network.vectors.length}
@@ -135,10 +134,10 @@ class Onnx(Choice):
         parity = f"Over {rows} random rows of up to {longest} tokens its numbers differ from those of torch by at most "
         parity += f"{facts['difference']:.1g} (opset {facts['opset']})."
         if int8 := facts.get("int8"):
-            alike = f"; the first choice is the same at {int8['same_first_choice']:.1%} of places"
+            alike = f"; the best choice is the same at {int8['same_first_choice']:.1%} of positions"
             parity += f" `{INT8}`: {int8['difference']:.2g}{alike if self.output == 'scores' else ''}."
         named = ", ".join(f"`{output}`" for output in facts["outputs"])
-        does = f"gives {named} as a graph of ONNX"
+        does = f"gives {named} as an ONNX graph"
         pipeline, tags = PIPELINES.get(facts["outputs"][0], ""), ("onnx",)
         if not pipeline:  # the pipeline of its heads
             pipeline = trained.objective.usage(name, trained.tokenizer, trained.learned).pipeline

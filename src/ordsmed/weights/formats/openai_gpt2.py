@@ -1,6 +1,6 @@
 """OpenAI's GPT-2: hparams.json, encoder.json, vocab.bpe, and a TensorFlow checkpoint.
 
-theirs                                   ours
+in the checkpoint                        here
 model/wte, model/wpe                     model.words.weight, model.places.weight
 model/hN/attn/c_attn/w  [1, in, out]     model.blocks.N.attention.gather.weight  [out, in], head by head
 model/hN/ln_1/g, b                       model.blocks.N.attention_norm.weight, bias
@@ -22,7 +22,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.renaming import LazyTensors, Lies
+from ordsmed.weights.renaming import LazyTensors, TensorLayout
 from ordsmed.weights.trained_model import Trained
 
 SIZES, PREFIX, PIECES, MERGES = "hparams.json", "model.ckpt", "encoder.json", "vocab.bpe"
@@ -32,7 +32,7 @@ WORDS = "model/wte"
 
 @dataclass(frozen=True)
 class OpenAiGpt2(Choice):
-    """Read and written; heads of tasks are no part of it."""
+    """Read and write OpenAI's files, which have no task heads."""
 
     wanted: ClassVar[str] = "a folder with hparams.json, encoder.json, vocab.bpe and a TensorFlow checkpoint"
     readers: ClassVar[str] = "hparams.json, model.ckpt, encoder.json, vocab.bpe: openai/gpt-2 and TensorFlow open it"
@@ -54,9 +54,9 @@ class OpenAiGpt2(Choice):
         table = {"model": tables.plain(model), "objective": {"kind": "clm"}}
         networks = foreign.decoded(tables.override(table, overrides), folder / SIZES)
         if lacks := [name for name in (PIECES, MERGES) if not (folder / name).is_file()]:
-            raise DataError(folder, f"holds no {' and no '.join(lacks)}", "the vocabulary that its numbers mean")
+            raise DataError(folder, f"has no {' and no '.join(lacks)}", "the vocabulary of its ids")
         tokenizer = Tokenizer.load([folder / PIECES, folder / MERGES])
-        notes = renaming.rows_behind(stored, WORDS, tokenizer, path)
+        notes = renaming.padding_note(stored, WORDS, tokenizer, path)
         return Imported(
             networks, tokenizer, renaming.import_tensors(networks, tokenizer, stored, spelled, path), tuple(notes)
         )
@@ -76,14 +76,16 @@ class OpenAiGpt2(Choice):
         unlike = [f"{key} {described[key]}" for key in usual if described[key] != usual[key]]
         if unlike or heads or not trained.tokenizer.byte_level:
             wrong = ", ".join([*unlike, *(f"a {role} head" for role in heads)]) or f"{trained.tokenizer.kind} pieces"
-            remedy = "`ordsmed export` without --to writes it as it is"
-            raise RecipeError(trained.folder, f"has {wrong}", "what openai/gpt-2 computes, with byte-level BPE", remedy)
+            remedy = "`ordsmed export` without --to keeps it unchanged"
+            raise RecipeError(
+                trained.folder, f"has {wrong}", "the settings of openai/gpt-2, with byte-level BPE", remedy
+            )
         files.write_json(folder / SIZES, {name: described[key] for name, key in KEYS.items()})
         bundle.write(folder / PREFIX, renaming.export_tensors(trained.objective, spelled))
         trained.tokenizer.save_byte_level(folder / PIECES, folder / MERGES)
 
 
-def spelled(_: str, name: str) -> tuple[str, Lies]:
+def spelled(_: str, name: str) -> tuple[str, TensorLayout]:
     """Return OpenAI's name for a Hugging Face name, and the layout of the tensor in the checkpoint."""
     scope = re.sub(r"\bh\.(\d+)", r"h\1", name.removeprefix("transformer.")).replace(".", "/")
     scope, _, end = f"model/{scope}".rpartition("/")

@@ -1,14 +1,14 @@
-"""sentence-transformers' folders: a network with how its tokens become the vector of a text.
+"""sentence-transformers' folders: a network, and modules that make a vector from its tokens.
 
     run -> Hugging Face's files of the network without heads
            modules.json             Transformer, Pooling, Normalize
            1_Pooling/config.json    mean, first or last token
-           config_sentence_transformers.json    prompts, the similarity that is meant
+           config_sentence_transformers.json    prompts, similarity
 
-Sparse vectors keep the masked-LM head: MLMTransformer and SpladePooling, for SparseEncoder. Vectors of tokens have a
-projection, and what of a text counts: Dense, MultiVectorMask and Normalize, for MultiVectorEncoder.
+Sparse vectors use the masked-LM head (MLMTransformer, SpladePooling; opened as SparseEncoder). Vectors of tokens use a
+projection and a mask of the tokens that count (Dense, MultiVectorMask, Normalize; opened as MultiVectorEncoder).
 
-Its vectors are those of `ordsmed embed --of sentences --pool tokens` (first, last), at length 1 where they are normal.
+The vectors equal those of `ordsmed embed --of sentences --pool tokens` (first, last), scaled to length 1 if normalized.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ POOLS = {"mean": "mean_tokens", "first": "cls_token", "last": "lasttoken"}  # na
 
 @dataclass(frozen=True)
 class SentenceTransformers(Choice):
-    """Written alone: for vectors of texts, by its own library and all that take its folders."""
+    """Write-only: a folder that sentence-transformers opens to embed texts."""
 
     wanted: ClassVar[str] = ""
     readers: ClassVar[str] = "sentence-transformers loads it"
     families: ClassVar[tuple[str, ...]] = ()
 
     pool: Literal["mean", "first", "last"] | None = None
-    """which vector is a text's: the mean of its tokens, or that of the first or last of them; left out, like the
-    others: as a model learned it that was trained on pairs of texts, else the mean"""
+    """vector of a text: the mean of its tokens, or the first or last token; default, as for the other settings: as the
+    model learned it from pairs of texts, else the mean"""
     normalize: bool | None = None
-    """vectors of length 1; left out: as it was learned, else true"""
+    """scale vectors to length 1; default: as learned, else true"""
     similarity: Literal["cosine", "dot", "euclidean", "manhattan"] | None = None
-    """how vectors are compared; left out: as it was learned, else by their cosine"""
+    """how vectors are compared; default: as learned, else cosine"""
     query: str | None = None
-    """written before texts that are searched with (`query: `); left out: as it was learned, else nothing"""
+    """prompt before queries (`query: `); default: as learned, else none"""
     passage: str | None = None
-    """written before texts that are found (`passage: `); left out: as it was learned, else nothing"""
+    """prompt before passages (`passage: `); default: as learned, else none"""
     length: int = 0
-    """most tokens of a text, the rest is cut off; 0: as it was learned, else as many as the network reads"""
+    """maximum tokens of a text, the rest is truncated; 0: as learned, else as many as the network reads"""
 
     def __post_init__(self) -> None:
         if self.length < 0 or self.length == 1:
@@ -72,7 +72,7 @@ class SentenceTransformers(Choice):
         return False
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
-        raise RecipeError(path, "is not read as such a folder", "a folder with config.json")
+        raise RecipeError(path, "is not read in this format", "a folder with config.json")
 
     @staticmethod
     def opened(folder: Path) -> str:
@@ -111,19 +111,21 @@ class SentenceTransformers(Choice):
             problem = "found pool, normalize, similarity or length for vectors of tokens, which are as learned"
             raise RecipeError("--set", problem, "query or passage")
         if isinstance(trained.objective, Reranking) and self != SentenceTransformers():
-            problem = "found settings of vectors for a cross-encoder, which has none"
-            raise RecipeError("--set", problem, "none of them")
+            problem = "found settings of vectors for a cross-encoder, which makes none"
+            raise RecipeError("--set", problem, "no settings")
         if trained.objective.shifted:
-            problem = "is a hybrid, whose tokens see both sides: no class of transformers does"
+            problem = "is a hybrid with bidirectional attention, which no class of transformers has"
         elif not self.takes(trained.settings):
-            problem = f"is a {trained.kind}: no class of transformers has it"
+            problem = f"is a {trained.kind}, which no class of transformers has"
         elif not _of_tokens(trained) and self.vectors_of(trained).pool == "first" and trained.causal:
-            raise RecipeError("--set pool", f"found first; the first token of a {trained.kind} sees no other", "last")
+            raise RecipeError(
+                "--set pool", f"found first, but the first token of a {trained.kind} attends to no other", "last"
+            )
         elif self.length > (longest := trained.settings.longest()):
             raise RecipeError("--set length", f"found {self.length}", f"at most {longest}, which the network reads")
         else:
             return
-        raise RecipeError(trained.folder, problem, "", "`ordsmed embed RUN INPUT OUT --of sentences` opens it as it is")
+        raise RecipeError(trained.folder, problem, "", "`ordsmed embed RUN INPUT OUT --of sentences` uses it directly")
 
     def write(self, trained: Trained, folder: Path) -> None:
         if isinstance(trained.objective, Reranking):
@@ -185,14 +187,13 @@ class SentenceTransformers(Choice):
             "print(model.similarity(questions, texts))\n"
         )
         limit = (
-            "Vectors of a network that was never trained on pairs of texts tell them apart roughly: compare "
-            "similarities with one another, not with 1."
+            "This network was never trained on pairs of texts: compare its similarities with each other, not with 1."
         )
         options = in_python(name, code) if learned or tokens else f"{in_python(name, code)}\n\n{limit}"
         does = "gives a vector for a text"
         more: tuple[str, ...] = ()
         if sparse:
-            does, more = "gives a weight for each piece of the vocabulary, most of them 0", ("sparse-encoder",)
+            does, more = "gives a weight for each token of the vocabulary, most of them 0", ("sparse-encoder",)
         if tokens:
             does, more = "gives a vector for each token of a text (late interaction)", ("multi-vector", "colbert")
         tags = ("sentence-transformers", "feature-extraction", *more)
