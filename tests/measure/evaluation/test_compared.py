@@ -46,7 +46,7 @@ def asked(models: list[str], probe: Any, out: Path) -> Any:
 def right(result: Any) -> dict[str, list[bool]]:
     told: dict[str, list[bool]] = {}
     for record in result.records:
-        told.setdefault(record[0], []).append(minimal_pairs._right(record[2:]) == 1)
+        told.setdefault(record.group, []).append(minimal_pairs._right(record.scores) == 1)
     return told
 
 
@@ -174,7 +174,7 @@ def test_last_words_and_windows_are_compared(
     unknown = [one.finding.facts.get("unknown_tokens", 0) for one in results]
     assert unknown == [0, 0]
     assert one.over.mean == pytest.approx((logs[1] - logs[0]) / scored)
-    results[1].records[0][-1] += 1
+    results[1].records[0] = replace(results[1].records[0], targets=results[1].records[0].targets + 1)
     assert comparison.compare(results) == []
     assert "splits bits-x into other windows than" in capsys.readouterr().err
 

@@ -125,8 +125,8 @@ def test_who_was_killed_goes_on(
     assert "resumes after" in capsys.readouterr().err
     assert again.finding.facts == whole.finding.facts
     for one, other in zip(again.records, whole.records, strict=True):
-        assert one[:2] == other[:2]
-        assert one[2:] == pytest.approx(other[2:], abs=1e-5)
+        assert (one.group, one.place) == (other.group, other.place)
+        assert one.scores == pytest.approx(other.scores, abs=1e-5)
     made.clear()
     assert asked(model, pairs).records == again.records
     assert made == [], "all is kept"
@@ -143,7 +143,7 @@ def test_what_changes_a_score_changes_its_key(model: Path, pairs: Path, tmp_path
     ]
     moved = asked(model, pairs.rename(tmp_path / "other.jsonl"))
     assert moved.probe.as_line(moved.records[0])["file"] == str(tmp_path / "other.jsonl"), "not where it stood before"
-    assert moved.records[0][0] == "other"
+    assert moved.records[0].group == "other"
     pairs_file(pairs, [(SENTENCES[0], SENTENCES[1])])
     others.append(asked(model, pairs))
     assert len({first.key, *(other.key for other in others)}) == 5
@@ -471,7 +471,7 @@ def test_in_16_and_8_bits(model: Path, pairs: Path, precision: str) -> None:
         == text.count("minimal_pairs (causal) ")
         == 1
     )
-    scores = [[record[2] for record in one.records] for one in (whole, half)]
+    scores = [[record.scores[0] for record in one.records] for one in (whole, half)]
     assert scores[0] != scores[1]
     assert scores[0] == pytest.approx(scores[1], rel=0.05)
     with pytest.raises(RecipeError, match="--precision: found fp8; wanted fp32 or bf16 or fp16"):

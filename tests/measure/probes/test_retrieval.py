@@ -158,11 +158,11 @@ def test_pool_and_similarity(model: Path, folder: Path, tmp_path: Path) -> None:
     result = ask(model, folder, tmp_path, pool="last", similarity="dot")
     question = vectors_of(model, [QUESTIONS["q0"]], pool="last")[0]
     alike = vectors_of(model, [*PASSAGES.values()], pool="last") @ question
-    ranked = [alike[[*PASSAGES].index(name)] for name in result.records[0][-1]]
+    ranked = [alike[[*PASSAGES].index(name)] for name in result.records[0].first]
     assert ranked == pytest.approx(sorted(alike, reverse=True)[:10])
     assert result.way == "last"
     cosines = ask(model, folder, tmp_path, pool="last")
-    assert cosines.records[0][-1] != result.records[0][-1]
+    assert cosines.records[0].first != result.records[0].first
 
 
 def test_prompts_are_written_before_texts(model: Path, folder: Path, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_prompts_are_written_before_texts(model: Path, folder: Path, tmp_path: P
     question = vectors_of(model, [f"the old {QUESTIONS['q0']}"])[0]
     passages = vectors_of(model, [f"red {text}" for text in PASSAGES.values()])
     alike = passages @ question / np.linalg.norm(passages, axis=1)
-    assert PASSAGES[result.records[0][-1][0]] == PASSAGES[[*PASSAGES][int(alike.argmax())]]
+    assert PASSAGES[result.records[0].first[0]] == PASSAGES[[*PASSAGES][int(alike.argmax())]]
 
 
 def test_a_model_that_was_trained_on_pairs(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_vectors_of_tokens_are_searched_by_maxsim(tokens: Path, folder: Path, tm
     result = ask(tokens, folder, tmp_path / "once", memory=64)
     narrow = ask(tokens, folder, tmp_path / "narrow", memory=1, batch=3)
     assert result.finding.facts == pytest.approx(narrow.finding.facts, abs=1e-6)
-    first = {row[0]: row[-1] for row in result.records}
+    first = {row.question: row.first for row in result.records}
     for question, row in run.items():
         best = sorted(row.values(), reverse=True)[:10]
         assert [row[name] for name in first[question]] == pytest.approx(best, abs=1e-4)
@@ -354,8 +354,8 @@ def test_own_ids_and_other_forms_of_judgments(model: Path, tmp_path: Path) -> No
     place = beir(tmp_path / "pond", judgments(), {**PASSAGES, "q0": QUESTIONS["q0"]})
     (place / "qrels/test.tsv").write_text("q0 0 p1 1\nq0 0 q0 1\n")
     first, without = (ask(model, place, tmp_path / str(same), same_id=same) for same in (True, False))
-    assert first.records[0][-1][0] == "q0"
-    assert "q0" not in without.records[0][-1]
+    assert first.records[0].first[0] == "q0"
+    assert "q0" not in without.records[0].first
 
 
 def test_at_the_command_line(model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

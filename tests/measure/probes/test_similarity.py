@@ -61,7 +61,7 @@ def test_other_columns_and_forms(model: Path, tmp_path: Path, capsys: pytest.Cap
         Similarity(files=(str(tmp_path / "b.jsonl"),), first="a", second="b", score="label"),
     ]
     first, second = evaluate([str(model)], probes, means=CPU)
-    assert [row[1:] for row in second.records[:-1]] == [row[1:] for row in first.records]
+    assert [row.stored()[1:] for row in second.records[:-1]] == [row.stored()[1:] for row in first.records]
     assert "b.jsonl: 1 pair repeated: each counts" in capsys.readouterr().err
 
 

@@ -26,7 +26,7 @@ from ordsmed.measure.evaluation.score_cache import Kept, key_of, model_key
 from ordsmed.measure.evaluation.vectors import VectorAsking
 from ordsmed.measure.likelihood import sampled_windows, ways
 from ordsmed.measure.likelihood.items import Scorer
-from ordsmed.measure.likelihood.probe import Example, Finding, Probe, Record, paths_of
+from ordsmed.measure.likelihood.probe import Example, Finding, Probe, paths_of, restored
 from ordsmed.measure.vectors.probe import VectorProbe
 from ordsmed.text import read
 from ordsmed.train.mesh.layout import Layout, parse
@@ -39,7 +39,7 @@ from ordsmed.weights.trained_model import Trained, can_multiply, known, open_mod
 
 COST = 1 << 16  # tokens per chunk
 PATIENCE = 600.0  # seconds after which a process stops waiting for the others
-Revisions = dict[int, dict[float, list[Record]]]  # probe number -> words of training -> records
+Revisions = dict[int, dict[float, list[Any]]]  # probe number -> words of training -> records
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ class Asking:
     within: Callable[[], Any] = nullcontext  # context that sets the precision of matrix products
     max_unknown: float = MOST
 
-    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
+    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Any]] | None:
         """Return the finding and its records; None on all ranks but the first."""
         if anew and self.ranks.first:
             self.kept.clear()
@@ -309,7 +309,7 @@ class Asking:
         if not self.ranks.first:
             return None
         done = self.kept.chunks()
-        records = [record for number in range(len(costs)) for record in done[number]]
+        records = restored(self.probe, [row for number in range(len(costs)) for row in done[number]])
         return self.probe.finding(records), records
 
     def _score(self, title: str, mine: set[int], costs: list[int]) -> None:

@@ -21,7 +21,7 @@ from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import say
 from ordsmed.base.screen import markdown
-from ordsmed.measure.likelihood.probe import Finding, Probe, Record
+from ordsmed.measure.likelihood.probe import Finding, Probe
 from ordsmed.measure.vectors.probe import VectorProbe
 from ordsmed.weights.probe_results import HEAD, SCORES, question, read, read_one, rows, said, who
 
@@ -41,7 +41,7 @@ class Result:
     key: str
     folder: Path
     finding: Finding
-    records: list[Record]
+    records: list[Any]
     precision: str = "fp32"
     seen: dict[str, int] = field(default_factory=dict)  # tokens and, if known, words of training up to this step
     cutting: str = ""  # hash that is equal for models whose tokenizers split all texts the same way

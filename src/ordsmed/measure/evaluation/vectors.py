@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from ordsmed.data.pieces import Ints
 from ordsmed.data.unknown import MOST, UnknownTokens
 from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.measure.evaluation.score_cache import Kept
-from ordsmed.measure.likelihood.probe import Finding, Record
+from ordsmed.measure.likelihood.probe import Finding, restored
 from ordsmed.measure.vectors.probe import VectorProbe
 from ordsmed.measure.vectors.reading import Floats, VectorFile
 from ordsmed.use.text_encoder import TextEncoder
@@ -51,7 +52,7 @@ class VectorAsking:
     def groups(self) -> dict[str, Sequence[str]]:
         return self.probe.groups()
 
-    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
+    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Any]] | None:
         done = first_alone(self.ranks, lambda: self._begin(anew=anew))
         blocks = self._blocks()
         if len(blocks) not in done:
@@ -63,7 +64,7 @@ class VectorAsking:
             self.kept.add(len(blocks), self.probe.records(self._vectors()))
         for file in self._files.values():
             file.path.unlink(missing_ok=True)
-        records = self.kept.chunks()[len(blocks)]
+        records = restored(self.probe, self.kept.chunks()[len(blocks)])
         return self.probe.finding(records), records
 
     def _begin(self, *, anew: bool) -> list[int]:

@@ -18,7 +18,7 @@ from ordsmed.base.menu import Choice, kind_of
 from ordsmed.learn.task import Task
 from ordsmed.measure.likelihood import running, ways
 from ordsmed.measure.likelihood.items import Scorer
-from ordsmed.measure.likelihood.windows import Cutting
+from ordsmed.measure.likelihood.windows import Cutting, with_scores
 from ordsmed.text import read
 from ordsmed.use.predict import classified
 from ordsmed.weights.origin import Origin
@@ -96,7 +96,7 @@ def _bits(scorer: Scorer, cutting: Cutting, text: str) -> float:
     records = []
     for example in running.of_text(scorer, cutting, "judge", [text]):
         scores = scorer.scores(list(example.items))
-        records.append([*example.about, -sum(item.total for item in scores), sum(len(item.logs) for item in scores)])
+        records.append(with_scores(example.about, scores))
     return float(running.finding(records).facts["bits_per_byte"])
 
 

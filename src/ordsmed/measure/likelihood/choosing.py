@@ -14,28 +14,18 @@ from typing import Any, ClassVar
 from ordsmed.base.say import many
 from ordsmed.learn.score.paired_tests import clustered
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
-from ordsmed.measure.likelihood.probe import (
-    TOGETHER,
-    Example,
-    Finding,
-    PairedExample,
-    Record,
-    fits,
-    room_of,
-    share,
-    valid,
-)
+from ordsmed.measure.likelihood.probe import TOGETHER, Example, Finding, PairedExample, fits, room_of, share, valid
 
 
 @dataclass(frozen=True)
 class ChoiceQuestion:
     place: str
     choices: Sequence[tuple[str, str]]
-    about: Record
+    about: list[Any]  # group, place, and what else the probe's `record` needs
 
 
 class ChoiceProbe:
-    """Probe whose records begin with the group and the place of an example; `marks` returns what was right."""
+    """Base class whose records have a `group` and a `place`, or begin with them if they are lists."""
 
     start: bool = True  # put the start token before contexts? It always precedes an ending without context
     best: ClassVar[bool] = False
@@ -49,18 +39,18 @@ class ChoiceProbe:
     def questions(self) -> Iterator[ChoiceQuestion]:
         raise NotImplementedError
 
-    def marks(self, record: Record) -> dict[str, bool]:
+    def marks(self, record: Any) -> dict[str, bool]:
         """Return for each metric whether the right choice is the likeliest."""
         raise NotImplementedError
 
-    def guess(self, record: Record) -> float:
+    def guess(self, record: Any) -> float:
         """Return the probability that a random choice is right."""
         raise NotImplementedError
 
-    def facts(self, records: list[Record]) -> dict[str, Any]:
+    def facts(self, records: list[Any]) -> dict[str, Any]:
         return {}
 
-    def how(self, records: list[Record]) -> str:
+    def how(self, records: list[Any]) -> str:
         return ""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
@@ -85,7 +75,7 @@ class ChoiceProbe:
                 which = [pairs.index(pair) for pair in question.choices]
                 yield Example(tuple(shown), [which, dropped, *question.about])
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[Any]) -> Finding:
         """Return the accuracy by each metric, with errors clustered by group, as examples of a group correlate."""
         compared, (unit, group) = self.compared(records), self.COUNTED
         groups = [result.group for result in compared]
@@ -96,7 +86,7 @@ class ChoiceProbe:
         first = next(iter(over))
         by: dict[str, list[bool]] = defaultdict(list)
         for record in records:
-            by[record[0]].append(self.marks(record)[first])
+            by[_group_and_place(record)[0]].append(self.marks(record)[first])
         shares = {name: share(sum(marks), len(marks)) for name, marks in by.items()}
         rows: list[list[Any]] = [[name, len(by[name]), *shares[name]] for name in by]
         facts = {metric: result.mean for metric, result in over.items()} | {unit: len(records)} | self.facts(records)
@@ -110,14 +100,18 @@ class ChoiceProbe:
             tables = [(f"by {group}", ["", unit, first, "error"], rows)]
         return Finding(facts, errors, dict.fromkeys(over, chance), tables, self.how(records))
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
-        several = len({record[0] for record in records}) > 1  # in a single group, examples are independent
+    def compared(self, records: list[Any]) -> list[PairedExample]:
+        groups, places = zip(*map(_group_and_place, records), strict=True)
+        several = len(set(groups)) > 1  # in a single group, examples are independent
         return [
-            PairedExample(
-                record[1], record[0] if several else "", {k: 100.0 * v for k, v in self.marks(record).items()}
-            )
-            for record in records
+            PairedExample(place, group if several else "", {k: 100.0 * v for k, v in self.marks(record).items()})
+            for record, group, place in zip(records, groups, places, strict=True)
         ]
+
+
+def _group_and_place(record: Any) -> tuple[str, str]:
+    """Return them from a record, or from the first two values of a list."""
+    return (record[0], record[1]) if isinstance(record, list) else (record.group, record.place)
 
 
 def scores_by_choice(example: Example, scores: list[Scores]) -> list[Scores]:

@@ -15,8 +15,8 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.measure.likelihood import running, sampled_windows
 from ordsmed.measure.likelihood.documents import documents
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer
-from ordsmed.measure.likelihood.probe import Example, PairedExample, Record
-from ordsmed.measure.likelihood.windows import paired_windows
+from ordsmed.measure.likelihood.probe import Example, PairedExample
+from ordsmed.measure.likelihood.windows import line_of_window, paired_windows
 
 LONGEST = 128  # default tokens per window
 
@@ -31,6 +31,7 @@ class FillingProbe:
     by_windows: ClassVar[bool] = True  # compare only models whose tokenizers split texts the same way
     prefers: ClassVar[tuple[str, ...]] = ("masked",)
     ways: ClassVar[tuple[str, ...]] = ("masked",)
+    RECORD: ClassVar = running.TextWindow
     LEAST: ClassVar[dict[str, int]] = {"window": 0}
 
     def __post_init__(self) -> None:
@@ -56,15 +57,15 @@ class FillingProbe:
         if sampled_windows.is_store(self.files):
             for ids in sampled_windows.document_ids(scorer, self.files):
                 for item in end_to_end([ids], size):
-                    yield Example((item,), [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0])
+                    yield Example((item,), running.document_start(scorer))
             return
         for location, blocks in documents(self.files, self.key):
             yield from running.cut(scorer, lambda ids: end_to_end(ids, size), location, blocks)
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        return {"nats": record[-2], "targets": record[-1]}
+    def as_line(self, record: running.TextWindow) -> dict[str, Any]:
+        return line_of_window(record)
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
+    def compared(self, records: list[running.TextWindow]) -> list[PairedExample]:
         return paired_windows(records)
 
     def _size(self, scorer: Scorer) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,23 @@ from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.text import read
 from ordsmed.text.labelled.tables import open_parquet
 
-Record = list[Any]  # numbers and short texts, stored as JSON
 TOGETHER = 512  # texts that are tokenized at once
 DRAWS = 1_000  # bootstrap samples
+
+
+class Record:
+    """Base class of the frozen dataclasses that probes make of an example's scores.
+
+    A record is stored as the JSON array of its fields. A probe names its class in `RECORD`; the records of a
+    probe without it are plain lists of JSON values.
+    """
+
+    def stored(self) -> list[Any]:
+        return [*vars(self).values()]
+
+    @classmethod
+    def restored(cls, values: Sequence[Any]) -> Self:
+        return cls(*values)
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,7 @@ class Example:
     """Items whose scores make one record."""
 
     items: tuple[Item, ...]
-    about: Record = field(default_factory=list)  # first entries of its record
+    about: Any = None  # what the probe's `record` needs to know of the example in addition to its scores
 
 
 @dataclass(frozen=True)
@@ -71,17 +85,23 @@ class Probe(Protocol):
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         """Yield the examples, always in the same order."""
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Return what to store of an example."""
+    def record(self, example: Example, scores: list[Scores]) -> Any:
+        """Return what to store of an example: a `Record`, or a list of JSON values."""
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[Any]) -> Finding:
         """Summarize all records."""
 
-    def as_line(self, record: Record) -> dict[str, Any]:
+    def as_line(self, record: Any) -> dict[str, Any]:
         """Return a record as the dictionary that `--each` writes."""
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
+    def compared(self, records: list[Any]) -> list[PairedExample]:
         """Return the examples that a paired comparison of two models uses."""
+
+
+def restored(probe: object, rows: Sequence[list[Any]]) -> list[Any]:
+    """Return stored rows as records of the probe's `RECORD` class, or unchanged if it has none."""
+    kind: type[Record] | None = getattr(probe, "RECORD", None)
+    return [*rows] if kind is None else [kind.restored(row) for row in rows]
 
 
 def paths_of(files: Sequence[str]) -> list[Path]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -73,8 +73,28 @@ class Cutting:
         return f"windows of {self.window:,} tokens, {options}"
 
 
+@dataclass(frozen=True)
+class Window(Record):
+    """Base class of records of a window: a subclass adds counts of the text, which are stored before the scores."""
+
+    nats: float = field(default=0.0, kw_only=True)
+    targets: int = field(default=0, kw_only=True)  # scored tokens
+
+    def stored(self) -> list[Any]:
+        nats, targets, *counts = super().stored()
+        return [*counts, nats, targets]
+
+    @classmethod
+    def restored(cls, values: Sequence[Any]) -> Self:
+        *counts, nats, targets = values
+        return cls(*counts, nats=nats, targets=targets)
+
+
+W = TypeVar("W", bound=Window)
+
+
 class WindowedProbe:
-    """Base class of probes of running text: a record holds the nats and the number of targets of a window."""
+    """Base class of probes that score running text from left to right."""
 
     overlap: int
     window: int
@@ -94,30 +114,39 @@ class WindowedProbe:
     def fits(self, scorer: Scorer, location: str) -> str:
         return str(self.cutting(scorer, location))
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        return [*example.about, -math.fsum(score.total for score in scores), sum(len(score.logs) for score in scores)]
+    def record(self, example: Example, scores: list[Scores]) -> Any:
+        return with_scores(example.about, scores)
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        return {"nats": record[-2], "targets": record[-1]}
+    def as_line(self, record: Window) -> dict[str, Any]:
+        return line_of_window(record)
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
+    def compared(self, records: list[Any]) -> list[PairedExample]:
         return paired_windows(records)
 
 
-def paired_windows(records: Sequence[Record]) -> list[PairedExample]:
+def with_scores(counts: W, scores: Sequence[Scores]) -> W:
+    nats, targets = -math.fsum(score.total for score in scores), sum(len(score.logs) for score in scores)
+    return replace(counts, nats=nats, targets=targets)
+
+
+def line_of_window(record: Window) -> dict[str, Any]:
+    return {"nats": record.nats, "targets": record.targets}
+
+
+def paired_windows(records: Sequence[Window]) -> list[PairedExample]:
     """Return windows as paired examples, identified by their number and their count of scored tokens."""
     return [
-        PairedExample(f"{number}:{row[-1]}", "", {"nats_per_token": row[-2]}, row[-1])
+        PairedExample(f"{number}:{row.targets}", "", {"nats_per_token": row.nats}, row.targets)
         for number, row in enumerate(records)
     ]
 
 
-def examples(cutting: Cutting, ids: Ints, location: str, *counts: Any) -> Iterator[Example]:
-    """Yield the windows of a text; the first one's record begins with the text's counts, the others' with zeros."""
+def examples(cutting: Cutting, ids: Ints, location: str, counts: Window) -> Iterator[Example]:
+    """Yield the windows of a text; the first one's record holds the text's counts, the others' only zeros."""
     if len(ids) < 2:
         raise DataError(location, f"has {many(len(ids), 'token')}", "two or more, so that one is predicted")
     for number, item in enumerate(cutting.items([ids])):
-        yield Example((item,), [*(counts if number == 0 else [0] * len(counts))])
+        yield Example((item,), counts if number == 0 else type(counts).restored([0] * len(counts.stored())))
 
 
 def _instead(way: str) -> str:
@@ -126,17 +155,19 @@ def _instead(way: str) -> str:
     return "`minimal_pairs` works with models of every family"
 
 
-def sums(records: Sequence[Record]) -> list[float]:
-    return [math.fsum(column) for column in zip(*records, strict=True)]
+def summed(records: Sequence[W]) -> W:
+    """Return a record with the sums of all counts and scores."""
+    columns = zip(*(record.stored() for record in records), strict=True)
+    return type(records[0]).restored([math.fsum(column) for column in columns])
 
 
-def perplexities(records: Sequence[Record], units: dict[str, float], words: int, extra_nats: float = 0.0) -> Finding:
+def perplexities(records: Sequence[Window], units: dict[str, float], words: int, extra_nats: float = 0.0) -> Finding:
     """Return the perplexity per token and per unit, and bits per byte, with bootstrap errors over windows.
 
     `units` holds the number of words or bytes, `words` the size of the vocabulary, and `extra_nats` the nats of unknown
     words, which no token accounts for.
     """
-    nats, targets = ([row[n] for row in records] for n in (-2, -1))
+    nats, targets = [row.nats for row in records], [row.targets for row in records]
     total, count = math.fsum(nats), int(sum(targets))
     error = ratio_error(nats, targets)
     facts: dict[str, Any] = {"perplexity": perplexity(total / count)}

@@ -35,6 +35,15 @@ CHOOSE = ("causal", "masked", "word")
 
 
 @dataclass(frozen=True)
+class ClozeRecord(Record):
+    place: str
+    last_token: bool  # is the last token the likeliest?
+    word: bool  # are all tokens of the last word the likeliest?
+    log: float  # natural log-probability of the last word
+    dropped: int = 0  # tokens cut off because the passage was too long
+
+
+@dataclass(frozen=True)
 class Cloze(Choice):
     """Accuracy on the last token and on the whole last word."""
 
@@ -48,6 +57,7 @@ class Cloze(Choice):
     """causal models: put the start token before each passage, as lm-evaluation-harness does if the tokenizer adds it;
     false: as in lm-evaluation-harness with GPT-2's tokenizer, and in Megatron"""
 
+    RECORD: ClassVar = ClozeRecord
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("start",)
 
     best: ClassVar[bool] = True
@@ -90,24 +100,34 @@ class Cloze(Choice):
             fits(scorer, item, location, "the passage")
         return Example(tuple(shown), [location, max(len(strict) - len(shown[1]), len(last) - len(shown[0]))])
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
+    def record(self, example: Example, scores: list[Scores]) -> ClozeRecord:
         last, word = scores
-        location, cut_off = example.about
-        return [location, bool(last.best[-1]), bool(word.best.all()), word.total, cut_off]
+        location, dropped = example.about
+        return ClozeRecord(location, bool(last.best[-1]), bool(word.best.all()), word.total, dropped)
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[ClozeRecord]) -> Finding:
         count = len(records)
-        (last, last_error), (word, word_error) = (share(sum(row[n] for row in records), count) for n in (1, 2))
-        logs = np.asarray([row[3] for row in records])
+        last, last_error = share(sum(row.last_token for row in records), count)
+        word, word_error = share(sum(row.word for row in records), count)
+        logs = np.asarray([row.log for row in records])
         loss = -float(logs.mean())
         error = float(logs.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
         facts = {"last_token": last, "word": word, "word_perplexity": perplexity(loss), "examples": count}
         errors = {"last_token": last_error, "word": word_error, "word_perplexity": perplexity(loss) * error}
-        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, how=cut_off([sum(row[4:]) for row in records]))
+        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, how=cut_off([row.dropped for row in records]))
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
-        return [PairedExample(row[0], "", {"last_token": 100.0 * row[1], "word": 100.0 * row[2]}) for row in records]
+    def compared(self, records: list[ClozeRecord]) -> list[PairedExample]:
+        return [
+            PairedExample(row.place, "", {"last_token": 100.0 * row.last_token, "word": 100.0 * row.word})
+            for row in records
+        ]
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        file, _, line = record[0].rpartition(":")
-        return {"file": file, "line": int(line), "last_token": record[1], "word": record[2], "log": record[3]}
+    def as_line(self, record: ClozeRecord) -> dict[str, Any]:
+        file, _, line = record.place.rpartition(":")
+        return {
+            "file": file,
+            "line": int(line),
+            "last_token": record.last_token,
+            "word": record.word,
+            "log": record.log,
+        }

@@ -20,7 +20,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.measure.likelihood import running
 from ordsmed.measure.likelihood.filling import FillingProbe
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
-from ordsmed.measure.likelihood.probe import Example, Finding, Record
+from ordsmed.measure.likelihood.probe import Example, Finding
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class PerplexityBound(FillingProbe, Choice):
             result.append(replace(window, hidden=np.sort(order[:amount]) + window.first))
         return tuple(result)
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
+    def record(self, example: Example, scores: list[Scores]) -> running.TextWindow:
         size = len(example.items[0]) - example.items[0].first
         costs = [-score.total * size / len(score.logs) for score in scores]
-        return [*example.about, math.fsum(costs) / len(costs), size]
+        return replace(example.about, nats=math.fsum(costs) / len(costs), targets=size)
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[running.TextWindow]) -> Finding:
         return running.finding(records, named="{}_bound")
