@@ -102,25 +102,18 @@ def measure_overhead(recipe: Bench) -> dict[str, Any]:
 
 def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
     from ordsmed.data.loader import load
-    from ordsmed.train import loop
-    from ordsmed.train.callbacks import AfterStep, LoopState
 
     job, bare, ranks, phase = plan.build(), plan.build(), plan.ranks, plan.recipe.phases[0]
     bare.carry(0)
     ready = load(bare.rows(0), bare.share(0), 0, phase.steps, workers=0, device=ranks.device)
     rates = [phase.rate_at(step) for step in range(phase.steps)]
     moved = [([batch.to(ranks.device) for batch in batches], _counts(bare, batches)) for batches in ready]
-    loops, bares, began = [], [], [0.0]
 
-    def after_step(state: LoopState) -> None:
-        ended = now(ranks.device)
-        loops.append(ended - began[0])
-        _bare_step(bare, *moved[state.step - 1], rates[state.step - 1])
-        began[0] = now(ranks.device)
-        bares.append(began[0] - ended)
+    def bare_step(step: int, began: float) -> float:
+        _bare_step(bare, *moved[step - 1], rates[step - 1])
+        return began
 
-    with tempfile.TemporaryDirectory() as folder:
-        loop.train(job, Path(folder), 0, 1.0, callbacks=[AfterStep(after_step, every_rank=True)])
+    loops, bares = _alternate(job, bare_step)
     spent, needed = np.asarray([loops[WARM:], bares[WARM:]]) * 1e3
     return {
         "model": settings.plain(recipe.model)["kind"],
@@ -138,6 +131,30 @@ def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
         "device": str(ranks.device),
         "steps": recipe.steps,
     }
+
+
+def _alternate(job: Job, reference: Callable[[int, float], float]) -> tuple[list[float], list[float]]:
+    """Run the training loop, and a step of a reference after each of its steps; return the seconds of both.
+
+    `reference` gets the number of the step and the current time, and returns the time from which it is measured.
+    """
+    from ordsmed.train import loop
+    from ordsmed.train.callbacks import AfterStep, LoopState
+
+    device = job.ranks.device
+    loops, references, began = list[float](), list[float](), 0.0
+
+    def after_step(state: LoopState) -> None:
+        nonlocal began
+        ended = now(device)
+        loops.append(ended - began)
+        reference_began = reference(state.step, ended)
+        began = now(device)
+        references.append(began - reference_began)
+
+    with tempfile.TemporaryDirectory() as folder:
+        loop.train(job, Path(folder), 0, 1.0, callbacks=[AfterStep(after_step, every_rank=True)])
+    return loops, references
 
 
 def _bare_step(job: Job, batches: list[Batch], counts: dict[str, float], rate: float) -> None:
@@ -174,8 +191,6 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
 
     from ordsmed.data.loader import load
     from ordsmed.measure.bench.plain import PlainBiLm
-    from ordsmed.train import loop
-    from ordsmed.train.callbacks import AfterStep, LoopState
 
     ranks = job.ranks
     job.carry(0)
@@ -185,25 +200,20 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
     share = dataclasses.replace(job.share(0), micro=recipe.batch)
     ready = load(job.rows(0), share, 0, steps, workers=0, device=ranks.device)
     carried = [job.objective.state[name].clone() for name in ("h", "c")]
-    loops, plains, began = [], [], [0.0]
 
-    def after_step(state: LoopState) -> None:
-        ended = now(ranks.device)
-        loops.append(ended - began[0])
+    def plain_step(step: int, began: float) -> float:
         [batch] = next(ready)
-        began[0] = now(ranks.device)
+        began = now(ranks.device)  # rows are made outside of the measurement
         loss, *carried[:] = plain(batch.to(ranks.device), *carried)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(plain.parameters(), job.recipe.clip)
         for group in optimizer.param_groups:
-            group["lr"] = job.phases[0].rate_at(state.step - 1)
+            group["lr"] = job.phases[0].rate_at(step - 1)
         optimizer.step()
         optimizer.zero_grad()
-        plains.append(now(ranks.device) - began[0])
-        began[0] = now(ranks.device)
+        return began
 
-    with tempfile.TemporaryDirectory() as folder:
-        loop.train(job, Path(folder), 0, 1.0, callbacks=[AfterStep(after_step, every_rank=True)])
+    loops, plains = _alternate(job, plain_step)
     loop_seconds, plain_seconds = (float(np.median(spent[WARM:])) for spent in (loops, plains))
     words = recipe.batch * recipe.length
     different = [len(job.rows(0).batch(np.arange(recipe.batch) + recipe.batch * s).words) - 1 for s in range(3)]  # type: ignore[arg-type]

@@ -7,12 +7,16 @@ import datetime
 import time
 from typing import TYPE_CHECKING, Any
 
+from ordsmed.base import settings
 from ordsmed.base.identity import identity
+from ordsmed.base.machine.devices import name_of
+from ordsmed.base.measurements import Measurement
 
 if TYPE_CHECKING:
     import torch
 
     from ordsmed.base.ranks import Ranks
+    from ordsmed.train.job import Job
 
 WARM = 2  # warm-up steps before the measurement
 
@@ -37,6 +41,51 @@ def here() -> dict[str, Any]:
 
     moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"date": moment, "version": str(identity()), "torch": torch.__version__}
+
+
+def measurement_of(
+    job: Job,
+    seconds: tuple[float, float, float],
+    *,
+    batch: int,
+    tokens: float,
+    flops: float,
+    peak: float,
+    **others: Any,
+) -> Measurement:
+    """Return the measurement of steps that took these seconds: the median, the least and the most.
+
+    `tokens` and `flops` are those of a step; `others` are the fields that depend on what was measured.
+    """
+    ranks, layout, model = job.ranks, job.recipe.layout, job.recipe.model
+    median, least, most = seconds
+    return Measurement(
+        bench="",
+        family=settings.plain(model)["kind"],
+        width=model.width,
+        layers=model.layers,
+        parameters=sum(p.numel() for p in job.objective.parameters()),
+        vocabulary=job.tokenizer.vocabulary,
+        batch=batch,
+        precision=layout.precision,
+        compile=layout.compile,
+        recompute=layout.recompute,
+        layout="x".join(map(str, ranks.shape)),
+        device=name_of(ranks.device),
+        kind=ranks.device.type,
+        processes=ranks.world,
+        threads=ranks.threads,
+        step_seconds=median,
+        step_seconds_least=least,
+        step_seconds_most=most,
+        sequences_per_second=batch / median,
+        tokens_per_second=tokens / median,
+        flops_per_second=flops / median,
+        peak=peak,
+        share_of_peak=flops / median / peak if peak else 0.0,
+        **here(),
+        **others,
+    )
 
 
 def of_all(ranks: Ranks, memory: int, joules: float) -> tuple[int, float]:

@@ -27,14 +27,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from ordsmed.base import files, run
+from ordsmed.base import files
 from ordsmed.base.errors import RunError, meant
 from ordsmed.base.launch.local import end_with_parent
-from ordsmed.base.measurements import PLACE
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import markdown
 from ordsmed.measure.bench.measurement import here
 from ordsmed.measure.bench.recipe import Bench
+from ordsmed.measure.bench.table import place_of, store
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
 COMMON = (
@@ -97,11 +97,7 @@ def measure_serving(name: str, recipe: Bench, *, json_line: bool) -> list[str]:
         "rows": rows,
     }
     if recipe.keep:
-        path = PLACE.parent / f"{run.title(name)}.json"
-        with files.survive_disk(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(path, table)
-        files.write_text(path.with_suffix(".md"), "\n".join(lines(table)) + "\n")
+        store(place_of(name), table, lines(table))
     return [json.dumps(table)] if json_line else lines(table)
 
 

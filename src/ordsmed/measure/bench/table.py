@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import ordsmed
-from ordsmed.base import files, measurements, run, settings
+from ordsmed.base import files, measurements, run, screen, settings
 from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.measurements import PLACE, Measurement
@@ -96,10 +96,7 @@ def measured_table(
             measurements.add(Path(recipe.keep), result.measured)
         if recipe.keep:
             table = summary(name, axes, results)
-            with files.survive_disk(location):
-                location.parent.mkdir(parents=True, exist_ok=True)
-            files.write_json(location, table)
-            files.write_text(location.with_suffix(".md"), "\n".join(markdown(table)) + "\n")
+            store(location, table, markdown(table))
             part.add(result)
     table = summary(name, axes, results)
     if recipe.keep:
@@ -109,6 +106,14 @@ def measured_table(
     if left and recipe.keep:
         left(location)
     return [json.dumps(table)] if json_line else markdown(table)
+
+
+def store(path: Path, table: dict[str, Any], lines: Sequence[str]) -> None:
+    """Write a table as JSON, and its lines as Markdown next to it."""
+    with files.survive_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(path, table)
+    files.write_text(path.with_suffix(".md"), "\n".join(lines) + "\n")
 
 
 class TablePart:
@@ -379,9 +384,9 @@ def grid(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
     if not names:
         return []
-    lines = [[name.replace("_", " ") for name in names], ["---"] * len(names)]
-    lines += [[_cell(row.get(name)) for name in names] for row in rows]
-    return [f"| {' | '.join(line)} |" for line in lines]
+    return screen.markdown(
+        [name.replace("_", " ") for name in names], [[_cell(row.get(name)) for name in names] for row in rows]
+    )
 
 
 def _cell(value: object) -> str:

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.machine.devices import name_of
 from ordsmed.base.machine.memory import peak_memory, reset_peak_memory
 from ordsmed.base.machine.speed import measured_peak
 from ordsmed.base.measurements import Measurement
 from ordsmed.measure.bench import synthetic as made_up
-from ordsmed.measure.bench.measurement import WARM, here, now, of_all, with_dropout
+from ordsmed.measure.bench.measurement import WARM, measurement_of, now, of_all, with_dropout
 from ordsmed.measure.bench.recipe import Bench
 
 if TYPE_CHECKING:
@@ -158,49 +157,26 @@ def _for_inference(job: Job) -> Trained:
 
 def _measurement(recipe: Bench, job: Job, batch: int, seconds: Seconds, tokens: float, software: str) -> Measurement:
     """Return the measurement that estimates use; prediction needs a third of a step's arithmetic."""
-    ranks, layout, model = job.ranks, job.recipe.layout, job.recipe.model
-    learning, length, median = recipe.measure == "finetune", job.phases[0].length, float(np.median(seconds))
-    # count full rows of the examples' tokens for both ways: padding is not useful work
-    flops = job.objective.flops(1, length) * tokens / length / (1 if learning else 3) / median
-    peak, (memory, _) = (
-        measured_peak(ranks.device, layout.precision) * ranks.world,
-        of_all(ranks, peak_memory(ranks.device), 0),
-    )
-    return Measurement(
-        bench="",
+    ranks, learning, length = job.ranks, recipe.measure == "finetune", job.phases[0].length
+    memory, _ = of_all(ranks, peak_memory(ranks.device), 0)
+    return measurement_of(
+        job,
+        (float(np.median(seconds)), min(seconds), max(seconds)),
+        batch=batch,
+        tokens=tokens,
+        # count full rows of the examples' tokens for both ways: padding is not useful work
+        flops=job.objective.flops(1, length) * tokens / length / (1 if learning else 3),
+        peak=measured_peak(ranks.device, job.recipe.layout.precision) * ranks.world,
+        memory=memory,
         measure=recipe.measure,
         software=software,
-        family=settings.plain(model)["kind"],
         task=settings.plain(recipe.task)["kind"],
         optimizer=settings.plain(job.recipe.optimizer)["kind"] if learning else "",
-        width=model.width,
-        layers=model.layers,
-        parameters=sum(p.numel() for p in job.objective.parameters()),
-        vocabulary=job.tokenizer.vocabulary,
         length=length,
-        batch=batch,
         micro=job.share(0).micro if learning else batch,
-        dropout=getattr(model, "dropout", 0.0) if learning else 0.0,
-        precision=layout.precision,
-        compile=layout.compile,
-        recompute=layout.recompute,
-        layout="x".join(map(str, ranks.shape)),
-        device=name_of(ranks.device),
-        kind=ranks.device.type,
-        processes=ranks.world,
-        threads=ranks.threads,
+        dropout=getattr(job.recipe.model, "dropout", 0.0) if learning else 0.0,
         steps=len(seconds),
         rounds=len(seconds),
-        step_seconds=median,
-        step_seconds_least=min(seconds),
-        step_seconds_most=max(seconds),
-        sequences_per_second=batch / median,
-        tokens_per_second=tokens / median,
-        flops_per_second=flops,
-        peak=peak,
-        share_of_peak=flops / peak,
-        memory=memory,
-        **here(),
     )
 
 

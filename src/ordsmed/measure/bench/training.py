@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ordsmed.base import settings
-from ordsmed.base.machine.devices import name_of
 from ordsmed.base.machine.memory import peak_memory, reset_peak_memory
 from ordsmed.base.machine.speed import measured_peak
 from ordsmed.base.measurements import Measurement
 from ordsmed.learn.phases import Phase
 from ordsmed.measure.bench import energy, synthetic
-from ordsmed.measure.bench.measurement import WARM, here, of_all, with_dropout
+from ordsmed.measure.bench.measurement import WARM, measurement_of, of_all, with_dropout
 from ordsmed.measure.bench.processes import met
 from ordsmed.measure.bench.profile import Profile, Wide
 from ordsmed.measure.bench.recipe import Bench
@@ -137,44 +136,23 @@ def wide(job: Job) -> Wide:
 
 
 def _measurement(recipe: Bench, job: Job, seconds: Spread, *, peak: float, memory: int) -> Measurement:
-    ranks, layout = job.ranks, job.recipe.layout
-    flops = job.objective.flops(recipe.batch, recipe.length) / seconds.median
-    model: Any = job.recipe.model
-    return Measurement(
-        bench="",
+    return measurement_of(
+        job,
+        (seconds.median, seconds.least, seconds.most),
+        batch=recipe.batch,
+        tokens=recipe.batch * recipe.length * filled(job),
+        flops=job.objective.flops(recipe.batch, recipe.length),
+        peak=peak,
+        memory=memory,
         measure="training",
         software="ordsmed",
-        family=settings.plain(model)["kind"],
         task=settings.plain(recipe.objective)["kind"],
         optimizer=settings.plain(job.recipe.optimizer)["kind"],
-        width=model.width,
-        layers=model.layers,
-        parameters=sum(p.numel() for p in job.objective.parameters()),
-        vocabulary=job.tokenizer.vocabulary,
         length=recipe.length,
-        batch=recipe.batch,
         micro=job.share(0).micro,
-        dropout=getattr(model, "dropout", 0.0),
-        precision=layout.precision,
-        compile=layout.compile,
-        recompute=layout.recompute,
-        layout="x".join(map(str, ranks.shape)),
-        device=name_of(ranks.device),
-        kind=ranks.device.type,
-        processes=ranks.world,
-        threads=ranks.threads,
+        dropout=getattr(job.recipe.model, "dropout", 0.0),
         steps=recipe.steps,
         rounds=min(recipe.rounds, recipe.steps),
-        step_seconds=seconds.median,
-        step_seconds_least=seconds.least,
-        step_seconds_most=seconds.most,
-        sequences_per_second=recipe.batch / seconds.median,
-        tokens_per_second=recipe.batch * recipe.length * filled(job) / seconds.median,
-        flops_per_second=flops,
-        peak=peak,
-        share_of_peak=flops / peak if peak else 0.0,
-        memory=memory,
-        **here(),
     )
 
 

@@ -46,7 +46,7 @@ class Example:
     """Items whose scores make one record."""
 
     items: tuple[Item, ...]
-    about: Any = None  # what the probe's `record` needs to know of the example in addition to its scores
+    about: Any = field(default_factory=list)  # what `record` of the probe needs in addition to the scores
 
 
 @dataclass(frozen=True)

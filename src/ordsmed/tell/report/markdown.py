@@ -18,7 +18,7 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     stamp = report["made"]
-    yield f"# {_title(report)}"
+    yield f"# {plain(speeds.title(report))}"
     yield ""
     yield from (line for part in searches.lead(report) for line in (plain(part), ""))
     sentences = [plain(run["summary"]) for run in report["runs"] if run["summary"]]
@@ -38,10 +38,6 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"{_with_code(table.about[:1].upper() + table.about[1:])}.", "")
     yield from _settings(report)
     yield f"Made by ordsmed {stamp['ordsmed']} at {stamp['at']}."
-
-
-def _title(report: Mapping[str, Any]) -> str:
-    return plain(tables.title(report) if report["runs"] or report["made"]["title"] else speeds.title(report))
 
 
 def _with_code(text: str) -> str:

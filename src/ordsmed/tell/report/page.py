@@ -18,16 +18,12 @@ BROKEN = ("failed", "killed")  # states whose notes come first
 def page(report: Mapping[str, Any], *, live: str = "") -> str:
     """Return the page; `live` is the state of a served page, which reloads when the state changes."""
     runs = [{**run, "recipe": {}, "course": _without_points(run["course"])} for run in report["runs"]]
-    title = _title(report)
+    title = speeds.title(report)
     return parts.document(title, _parts(report, html.escape(title)), {**report, "runs": runs}, live=live)
 
 
 def _without_points(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if curve is None else {k: v for k, v in curve.items() if k not in ("points", "validations", "scores")}
-
-
-def _title(report: Mapping[str, Any]) -> str:
-    return tables.title(report) if report["runs"] or report["made"]["title"] else speeds.title(report)
 
 
 def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:

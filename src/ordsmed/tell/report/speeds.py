@@ -19,7 +19,8 @@ from ordsmed.base.measurements import Measurement
 from ordsmed.base.say import many
 from ordsmed.measure.bench import table
 from ordsmed.tell.report import comparisons, searches, values
-from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, tables
+from ordsmed.tell.report import tables as run_tables
+from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut
 
 KEPT = measurements.PLACE.name
 MOST = 100  # maximum number of rows of a table, the latest ones
@@ -162,10 +163,13 @@ def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:
 
 def and_tables(report: Mapping[str, Any]) -> list[ReportTable]:
     more = (*comparisons.tables(report), *_speeds(report))
-    return [*searches.tables(report), *tables(report), *(entry for entry in more if entry.rows)]
+    return [*searches.tables(report), *run_tables.tables(report), *(entry for entry in more if entry.rows)]
 
 
 def title(report: Mapping[str, Any]) -> str:
+    """Return the title of a report: that of its runs, otherwise of its speeds and comparisons."""
+    if report["runs"] or report["made"]["title"]:
+        return run_tables.title(report)
     names = [cut(speed["bench"]) for speed in report["speeds"]] + [*map(comparisons.title, report["comparisons"])]
     return names[0] if len(names) == 1 else "Speeds and comparisons" if report["comparisons"] else "Speeds"
 
