@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from ordsmed.measure.evaluation.evaluate import Means, evaluate
+from ordsmed.measure.evaluation.evaluate import ComputeOptions, evaluate
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.detokenizers import wikitext as put_together
 from ordsmed.measure.likelihood.items import Item
@@ -110,10 +110,15 @@ def ours(way: str, folder: str, rows: Rows, threads: int, before: str = "") -> t
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "pairs.jsonl"
         path.write_text("".join(json.dumps({key: before + row[key] for key in KEYS}) + "\n" for row in rows))
-        evaluate([folder], [minimal_pairs.MinimalPairs((_first(path, place),), way)], out=place, means=Means(threads=1))
+        evaluate(
+            [folder],
+            [minimal_pairs.MinimalPairs((_first(path, place),), way)],
+            out=place,
+            means=ComputeOptions(threads=1),
+        )
         began = time.process_time()
         [result] = evaluate(
-            [folder], [minimal_pairs.MinimalPairs((str(path),), way)], out=place, means=Means(threads=threads)
+            [folder], [minimal_pairs.MinimalPairs((str(path),), way)], out=place, means=ComputeOptions(threads=threads)
         )
     return [score for record in result.records for score in record.scores], time.process_time() - began
 
@@ -188,7 +193,7 @@ def texts(asked: argparse.Namespace) -> None:
             [asked.model],
             [bits.Bits((str(plain),)), cloze.Cloze((asked.lambada,))],
             out=place,
-            means=Means(threads=asked.threads),
+            means=ComputeOptions(threads=asked.threads),
         )
     _lambada(result["samples"]["local_lambada"], result["results"]["local_lambada"], last)
     theirs = [
@@ -233,11 +238,11 @@ def as_they_cut(folder: str, pages: list[str]) -> list[float]:
     from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
     scorer: Any = ways.scorer(open_model(folder), "causal")
-    length, result = scorer.room - 1 + len(scorer.lead), []
+    length, result = scorer.max_tokens - 1 + len(scorer.start_tokens), []
     for page in pages:
         ids = scorer.cut([page])[0].pieces.tolist()
         items = []
-        for window in get_rolling_token_windows(ids, int(scorer.lead[0]), length, 1):
+        for window in get_rolling_token_windows(ids, int(scorer.start_tokens[0]), length, 1):
             before, asked = make_disjoint_window(window)
             row = np.asarray([*before, *asked])
             items.append(Item(row, first=len(row) - len(asked), sign=False))

@@ -113,7 +113,7 @@ class Reading:
 
         A part of a job array gets whole bundles, and every n-th chunk of large ones, for n parts.
         """
-        mine, parts = part
+        part_number, parts = part
         large = total / (4 * workers * parts)
         for piece, (number, bundle) in enumerate(self.bundles):
             source = self.sources[number]
@@ -121,18 +121,18 @@ class Reading:
                 shown.add(source.size(bundle) / 1e6)
             elif not bundle or source.size(bundle) > large:
                 yield from self._large(piece, source, bundle, part, shown)
-            elif piece % parts == mine:
+            elif piece % parts == part_number:
                 yield ChunkTask(self.folder, self.work, source, piece, bundle)
 
     def _large(
         self, piece: int, source: CorpusSource, bundle: Bundle, part: tuple[int, int], shown: Progress
     ) -> Iterator[ChunkTask]:
-        mine, parts = part
+        part_number, parts = part
         done, number = 0, 0
         with tallied() as tally:
             for number, batch in enumerate(_batches(source.read(bundle), tally), 1):
                 new, done = tally.bytes - done, tally.bytes
-                if (piece + number) % parts == mine and not _exists(self.folder, piece, number - 1):
+                if (piece + number) % parts == part_number and not _exists(self.folder, piece, number - 1):
                     yield ChunkTask(self.folder, self.work, source, piece, bundle, number - 1, batch, new)
                 else:
                     shown.add(new / 1e6)

@@ -101,7 +101,7 @@ class HeldOut:
         return self.search([text])[0]
 
     def search(self, texts: Sequence[str]) -> list[Hit | None]:
-        """Do this for many texts, which is much faster for short ones; best with about 100,000 characters per call."""
+        """Return `hits` for many texts. This is much faster for short texts, and best with about 100,000 characters."""
         hits: list[Hit | None] = [None] * len(texts)
         if not len(self.hashes):
             return hits
@@ -111,11 +111,11 @@ class HeldOut:
             nearest = np.minimum(np.searchsorted(self.hashes, runs[likely]), len(self.hashes) - 1)
             at = likely[self.hashes[nearest] == runs[likely]]
             at = at[owner[at] == owner[at + length - 1]]
-            for which, first in zip(*np.unique(owner[at], return_index=True), strict=True):
-                start, before = at[first], hits[which]
-                number = int(start - np.searchsorted(owner, which))
-                if before is None or number < before.number:
-                    hits[which] = Hit(text[starts[start] : ends[start + length - 1]], number)
+            for document, first in zip(*np.unique(owner[at], return_index=True), strict=True):
+                start, earlier = at[first], hits[document]
+                number = int(start - np.searchsorted(owner, document))
+                if earlier is None or number < earlier.number:
+                    hits[document] = Hit(text[starts[start] : ends[start + length - 1]], number)
         return hits
 
     def save(self, path: Path) -> None:
@@ -219,8 +219,8 @@ def _hash(text: str) -> tuple[Array, Array, Array]:
     letter = kinds == 1
     edges = np.flatnonzero(letter[1:] != letter[:-1])
     starts, ends = edges[::2], edges[1::2]
-    if len(alone := np.flatnonzero(kinds[1:-1] == 2)):
-        starts, ends = np.sort(np.append(starts, alone)), np.sort(np.append(ends, alone + 1))
+    if len(single_words := np.flatnonzero(kinds[1:-1] == 2)):
+        starts, ends = np.sort(np.append(starts, single_words)), np.sort(np.append(ends, single_words + 1))
     if not len(starts):
         return np.empty(0, np.uint64), starts, ends
     # the sum of value * ODD ** position, divided by ODD ** start, does not depend on the position of the word

@@ -53,7 +53,7 @@ class PartWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
         if kind is None:
             self.close()
-        elif self.file:  # an incomplete file keeps its name .part; the next run overwrites it
+        elif self.file:  # an incomplete file keeps the suffix .part; the next run overwrites it
             with contextlib.suppress(OSError):
                 self.file.close()
 

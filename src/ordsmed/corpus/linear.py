@@ -51,9 +51,9 @@ def _kinds() -> NDArray[np.uint8]:
 
 def _begins() -> NDArray[np.bool_]:
     kinds = _kinds()
-    before, here = kinds[:, None], kinds[None, :]
-    same = (before == here) | ((before == _INNER) & (here == _LETTER))
-    begins = (here != _BLANK) & (here != _INNER) & (~same | (here == _IDEOGRAPH) | (here == _LINE))
+    left, right = kinds[:, None], kinds[None, :]
+    continues = (left == right) | ((left == _INNER) & (right == _LETTER))
+    begins = (right != _BLANK) & (right != _INNER) & (~continues | (right == _IDEOGRAPH) | (right == _LINE))
     return np.ascontiguousarray(begins).reshape(-1)
 
 
@@ -95,10 +95,10 @@ def tokens(text: str) -> Numbers:
     sums[0] = 0
     np.multiply(_VALUES.take(data), powers[: len(data)], out=sums[1:])
     np.cumsum(sums, out=sums)
-    begun = sums.take(starts)
-    ended = np.empty_like(begun)
-    ended[:-1], ended[-1:] = begun[1:], sums[-1]
-    ended -= begun
+    start_sums = sums.take(starts)
+    ended = np.empty_like(start_sums)
+    ended[:-1], ended[-1:] = start_sums[1:], sums[-1]
+    ended -= start_sums
     ended *= inverse.take(starts)
     return ended
 
@@ -154,9 +154,9 @@ class Linear:
         path = folder / WEIGHTS
         wanted, remedy = "the weights of `ordsmed corpus judge`", "train it again"
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-                linear = Linear(tuple(kept["labels"].tolist()), kept["weights"], kept["bias"])
-                version = int(kept["version"])
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                linear = Linear(tuple(arrays["labels"].tolist()), arrays["weights"], arrays["bias"])
+                version = int(arrays["version"])
         except FileNotFoundError:
             raise DataError(path, "no such file", wanted, remedy) from None
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -174,7 +174,7 @@ def stamp(folder: Path) -> str:
     return bytes_key((folder / WEIGHTS).read_bytes(), 16)
 
 
-def ends(labels: Sequence[str]) -> tuple[float, float] | None:
+def label_range(labels: Sequence[str]) -> tuple[float, float] | None:
     """Return the lowest and the highest label if all are numbers, so that a document gets an expected value."""
     try:
         numbers = [float(label) for label in labels]
@@ -227,8 +227,8 @@ def learn(
             rows, sizes = examples.some(chosen)
             errors = _errors(linear, rows, sizes, examples.gold[chosen]) * weight[examples.gold[chosen], None]
             repeated = np.repeat(errors / np.maximum(sizes, 1)[:, None], sizes, axis=0)
-            different, which = np.unique(rows, return_inverse=True)
-            gradient = np.stack([np.bincount(which, repeated[:, n], len(different)) for n in range(count)], 1)
+            different, inverse = np.unique(rows, return_inverse=True)
+            gradient = np.stack([np.bincount(inverse, repeated[:, n], len(different)) for n in range(count)], 1)
             _step(linear.weights, squares, different, gradient)
             _step(linear.bias[None], bias_squares[None], np.zeros(1, np.int64), errors.sum(0)[None])
     return linear

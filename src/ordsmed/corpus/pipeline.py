@@ -179,8 +179,8 @@ class Corpus:
             reading = self.read(run, map_in_order)
             chunks = reading.chunks()
             if not any(chunk.facts.read for chunk in chunks if not sources[chunk.source].purpose):
-                gone = sum((chunk.facts.left_out for chunk in chunks), Counter[str]())
-                source = ", ".join(f"{count:,} {reason}" for reason, count in report.most(gone))
+                left_out = sum((chunk.facts.left_out for chunk in chunks), Counter[str]())
+                source = ", ".join(f"{count:,} {reason}" for reason, count in report.largest_first(left_out))
                 problem = "no documents at all" + (f"; left out: {source}" if source else "")
                 raise DataError(self._named(), problem, "at least one text", "check `source`")
             matched = self.match(reading, chunks, map_in_order)
@@ -194,8 +194,8 @@ class Corpus:
         facts |= {"set": changes(self.clean, reading.work.clean)}
         if not writers["train"].count.documents:
             problem = f"none of {many(facts['read'], 'document')} is left"
-            raise DataError(self._named(), problem, "documents that no step drops", report.gone(facts))
-        report.tell(facts)
+            raise DataError(self._named(), problem, "documents that no step drops", report.dropped_phrase(facts))
+        report.print_summary(facts)
         if self.shares.validation and not writers["validation"].count.documents:
             say("validation: empty, because there is only one document")
             facts["lacks"] = ["validation"]

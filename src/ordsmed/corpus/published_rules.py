@@ -59,18 +59,18 @@ def _parts(run: str) -> tuple[str, ...]:
         return (run,)
     if len(run) > LONGEST:
         return tuple(_PLAIN.findall(run))
-    before, after = list[str](), list[str]()
+    prefixes, suffixes = list[str](), list[str]()
     while run and not _whole(run):
         if (run[0] not in "…." and (match := _OPENS.match(run))) or (match := re.match(r"\.\.+|…+|\.(?!\d)", run)):
-            before.append(match[0])
+            prefixes.append(match[0])
             run = run[match.end() :]
         elif match := _CLOSES.search(run) or _CLITIC.search(run) or _UNIT.search(run):
-            after.append(match[0])
+            suffixes.append(match[0])
             run = run[: match.start()]
         else:
             break
     inner = [run] if not run or _whole(run) else _inner(run)
-    return tuple(part for part in (*before, *inner, *reversed(after)) if part)
+    return tuple(part for part in (*prefixes, *inner, *reversed(suffixes)) if part)
 
 
 def _whole(run: str) -> bool:

@@ -31,7 +31,7 @@ def sums(lengths: Numbers, n: int) -> Numbers:
     return ends[n:] - ends[:-n]
 
 
-def alike(grams: Numbers) -> tuple[Numbers, Numbers]:
+def group_equal(grams: Numbers) -> tuple[Numbers, Numbers]:
     """Return indices sorted so that equal numbers are adjacent, and where each group of equal numbers begins."""
     order = np.argsort(grams)
     kinds = grams[order]

@@ -58,8 +58,8 @@ def write(
     borders = np.array(shares.borders(np.concatenate([np.zeros(0, "<u8"), *draws])), "<u8")
     more = [*([max_words] if max_words else []), *([noted[0], bytes_key(noted[1].tobytes())] if noted else [])]
     again = _resumes(out, [_named(chunks), borders.tolist(), shard, *more], dropped)
-    most = [int(shares.validation * max_words), int(shares.test * max_words), max_words]
-    sample = DrawnSample.of([c for c, _ in split], [k for _, k in split], borders, most) if max_words else None
+    word_limits = [int(shares.validation * max_words), int(shares.test * max_words), max_words]
+    sample = DrawnSample.of([c for c, _ in split], [k for _, k in split], borders, word_limits) if max_words else None
     purposes = [sources[chunk.source].purpose for chunk in chunks]
     rows = _rows(chunks, kept, _sized(chunks, kept, noted, map_in_order), borders, purposes)
     if sample is not None:
@@ -169,8 +169,8 @@ def _tasks(
         whole, first, shard = waiting[side], 0, writers[side].shard
         ends = np.cumsum(whole["written"])
         while first < len(whole):
-            before = int(ends[first - 1]) if first else 0
-            end = max(first + 1, int(np.searchsorted(ends, before + shard, "right")))
+            previous_end = int(ends[first - 1]) if first else 0
+            end = max(first + 1, int(np.searchsorted(ends, previous_end + shard, "right")))
             if end == len(whole) and not last:
                 break
             part = whole[first:end]

@@ -24,7 +24,7 @@ from ordsmed import __version__
 from ordsmed.base.checks import at_least
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
-from ordsmed.text.text_hashes import Seen
+from ordsmed.text.text_hashes import SeenTexts
 from ordsmed.web.http import REDIRECTS, Failed, Misled, Refused, get
 from ordsmed.web.pages import Page, Pages, behind
 from ordsmed.web.robots import NAME, RobotRules, read_rules
@@ -231,7 +231,7 @@ class _CrawlState:
 
     def feed(self, urls: Iterable[str]) -> None:
         """Queue the addresses that are neither finished nor given up."""
-        begun = Seen()
+        begun = SeenTexts()
         for url in urls:
             before = self.pages.outcomes.tries(url, self.how.attempts)
             if before is None or not begun.add(number(url)):

@@ -69,7 +69,7 @@ def measured(*words: str) -> dict[str, Any]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[float]], None]:
-    """A clock that goes on by these seconds, one after the other, each time it is read."""
+    """A clock that advances by the next of these seconds each time it is read."""
 
     def wind(spent: Iterable[float]) -> None:
         times = itertools.accumulate(spent)
@@ -81,7 +81,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[float]], None]:
 
 @pytest.fixture
 def stepped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
-    """The loop takes no step, and only tells each; how many there were, and with which peak."""
+    """Replace the loop by calls of its callbacks; return the number of steps and the peak of each call."""
     told: list[tuple[int, float]] = []
 
     def train(
@@ -277,7 +277,7 @@ def test_pairs_of_a_large_store() -> None:
 
 
 def test_the_documents_of_a_skewed_store() -> None:
-    """Half of the sentences stand in long documents; the first has 50,000."""
+    """Half of the sentences are in long documents; the first document has 50,000."""
     source = benches._skewed_source(400_000)
     sizes = np.diff(np.searchsorted(source.starts, source.document_starts))
     assert (sizes[0], sizes.sum()) == (50_000, 400_000)

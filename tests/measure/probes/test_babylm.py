@@ -1,4 +1,4 @@
-"""BabyLM's evaluation: what is asked of each part, how it is counted, regressions, ages; numbers of its own program."""
+"""BabyLM's evaluation: questions and scores of each part, regressions and ages, compared with its program."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_equal_scores_count_by_edition() -> None:
     assert [BabyLmSuite(edition=edition)._share(first) for edition in ("2026", "2025")] == [0.5, 1.0]
     assert BabyLmSuite()._share(replace(tie, part="comps")) == 1.0  # sums: -2 is the largest
     said = "2 questions with several likeliest choices: each gets an equal share, where the program draws one"
-    assert BabyLmSuite().finding([tie, first]).how == said
+    assert BabyLmSuite().finding([tie, first]).note == said
 
 
 def test_probabilities_of_nonce_words_follow_people(folder: Path, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_probabilities_of_nonce_words_follow_people(folder: Path, tmp_path: Path
 
 @pytest.mark.parametrize(("family", "way"), [("gpt2", "causal"), ("bert", "masked"), ("hybrid-modern", "masked")])
 def test_words_are_read_behind_their_context(family: str, way: str, folder: Path, tmp_path: Path) -> None:
-    """Of masks three stand behind it, the first asked; every piece anew behind the text so far."""
+    """Three masks follow the context and the first is scored; each piece is read after the text so far."""
     scorer = scorer_of(family, tmp_path, way)
     pipeline, mask = scorer.tokenizer.pipeline, scorer.tokenizer.mask
     ids = pipeline.encode("the old", add_special_tokens=False).ids
@@ -172,7 +172,7 @@ def test_words_are_read_behind_their_context(family: str, way: str, folder: Path
     newt = pipeline.token_to_id("newt")
     assert one.pieces.tolist() == [*ids, newt] if way == "causal" else [*ids, newt, mask, mask]
     behind = pipeline.encode("the oldnewt", add_special_tokens=False).ids
-    hash_sign = pipeline.encode("##s", add_special_tokens=False).ids[0]  # what the program asks of WordPiece
+    hash_sign = pipeline.encode("##s", add_special_tokens=False).ids[0]  # what the program scores with WordPiece
     assert two.pieces.tolist()[: len(behind) + 1] == [*behind, hash_sign]
     records = asked(BabyLmSuite((str(folder),), part="reading"), scorer)
     assert len(records) == 40
@@ -314,7 +314,7 @@ def test_averages_are_of_whole_parts_alone(folder: Path, tmp_path: Path, monkeyp
     records = asked(probe, scorer_of("gpt2", tmp_path))
     plain = probe.finding(records)
     assert not {"nlp_average", "human_like_average", "overall_average"} & set(plain.facts)
-    assert plain.how.endswith(
+    assert plain.note.endswith(
         "no average, as parts are missing or incomplete: BLiMP, BLiMP Supplement, EWoK, Entity Tracking, COMPS, "
         "(Super)GLUE, GlobalPIQA, Reading, AoA"
     )
@@ -363,7 +363,7 @@ def test_a_part_alone_has_no_table_of_all(folder: Path, tmp_path: Path) -> None:
     finding = BabyLmSuite((str(folder / "ewok_filtered"),)).finding(records)
     assert set(finding.facts) == {"ewok", "questions"}
     assert [title for title, *_ in finding.tables] == ["EWoK by subset"]
-    assert finding.how == ""
+    assert finding.note == ""
     both = BabyLmSuite((str(folder / "comps"), str(folder / "ewok_filtered")))
     assert list(both.folders) == ["ewok", "comps"]
 
@@ -385,7 +385,7 @@ def test_a_long_question_loses_its_beginning(folder: Path, tmp_path: Path) -> No
     probe = BabyLmSuite((str(place.parent),))
     records = asked(probe, scorer_of("bert", tmp_path))
     assert records[0].dropped == 12  # of 42 tokens; the model reads 32 with two signs
-    assert "1 passage of 1 longer than the model's window: their beginning was left" in probe.finding(records).how
+    assert "1 passage of 1 longer than the model's window: their beginning was left" in probe.finding(records).note
 
 
 @pytest.mark.parametrize(

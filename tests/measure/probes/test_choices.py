@@ -58,7 +58,7 @@ def test_an_ending_is_scored_behind_its_context(tmp_path: Path) -> None:
     for row, record in zip(rows, records, strict=True):
         for key, option in zip(("sol1", "sol2"), record.options, strict=True):
             context, whole, alone = scorer.cut([row["goal"], f"{row['goal']} {row[key]}", f" {row[key]}"])
-            logs = scorer.scores([replace(whole, first=1, sign=False), alone])  # no sign stands before a context
+            logs = scorer.scores([replace(whole, first=1, sign=False), alone])  # no start token before a context
             ending = logs[0].logs[len(context) - 1 :]
             assert option[0] == pytest.approx(ending.sum(), abs=1e-5)
             assert option[1:4] == [len(row[key]), len(row[key].encode()), len(ending)]
@@ -135,7 +135,7 @@ def test_equal_choices_are_ties_of_which_the_first_counts(tmp_path: Path) -> Non
         made("gpt2", tmp_path / "g"), probe_of(tmp_path / "x.jsonl", rows, choices="c", right="right")
     )
     assert finding.facts["acc"] == 50
-    assert finding.how == "2 examples with several likeliest choices: the first counts"
+    assert finding.note == "2 examples with several likeliest choices: the first counts"
     assert [len(record.options) for record in records] == [2, 2]
 
 
@@ -169,7 +169,7 @@ metrics = ["acc_norm"]
 
 
 def test_a_task_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is given beside it wins, though it be what is usual; only what it says is part of what is asked."""
+    """Explicit settings, also defaults, take precedence over the task file; only used settings change the key."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "piqa.toml").write_text(TASK)
     jsonl(tmp_path / "other.jsonl", ROWS)

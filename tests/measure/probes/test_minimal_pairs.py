@@ -101,10 +101,10 @@ def test_equal_sentences_are_ties(tmp_path: Path) -> None:
     records, found = asked(tmp_path, one, other, third)
     assert [found.facts[key] for key in ("pairs", "ties")] == [13, 4]
     assert found.facts["right"] == 3 * asked(tmp_path, third)[1].facts["right"]
-    assert found.how == (
+    assert found.note == (
         "equal sentences, which are never right: 2 of 5 pairs of one.jsonl, 1 of 5 pairs of other.jsonl"
     )
-    assert asked(tmp_path, third)[1].how == ""
+    assert asked(tmp_path, third)[1].note == ""
     told = MinimalPairs().as_line(records[3])
     assert told["good"] == told["bad"] < 0
     assert [told[key] for key in ("line", "right", "tie")] == [4, False, True]
@@ -124,7 +124,7 @@ def test_a_candidate_equal_to_the_good_one(tmp_path: Path) -> None:
     assert [one["tie"] for one in told] == [score == max(scores) for score in scores]
     assert [one["right"] for one in told] == [False] * 3
     assert [found.facts["ties"], found.guessing["accuracy"]] == [1, pytest.approx((3 * 25 + 100 / 3) / 4)]
-    assert found.how.endswith(": 3 of 4 pairs of x.jsonl")
+    assert found.note.endswith(": 3 of 4 pairs of x.jsonl")
 
 
 def test_scores_a_token(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_babylm_sums_and_takes_ties_as_right() -> None:
         probe.record(Example(items, [[0, 1], 0, kind, f"x.jsonl:{n}"]), list(pair))
         for n, (kind, pair) in enumerate(zip("aab", pairs, strict=True), 1)
     ]
-    assert records[0].stored() == ["a", "x.jsonl:1", -4.0, pytest.approx(-4.8), [-2.0, pytest.approx(-1.2)]]
+    assert records[0].to_list() == ["a", "x.jsonl:1", -4.0, pytest.approx(-4.8), [-2.0, pytest.approx(-1.2)]]
     facts = probe.finding(records).facts
     assert [facts[name] for name in ("right", "ties", "pairs")] == [2, 1, 3]
     assert [facts["babylm"], facts["paradigm_mean"], facts["per_token"]] == pytest.approx([200 / 3, 50, 0])
@@ -187,7 +187,7 @@ def test_babylm_counts_equal_sentences_as_right(tmp_path: Path) -> None:
     own, official = asked(tmp_path, path)[1], asked(tmp_path, path, scoring="babylm")[1]
     assert [own.facts["ties"], official.facts["ties"]] == [2, 2]
     assert official.facts["right"] == own.facts["right"] + 2
-    assert official.how == "equal sentences, which are ties: 1 of 5 pairs of x.jsonl"
+    assert official.note == "equal sentences, which are ties: 1 of 5 pairs of x.jsonl"
 
 
 def test_babylm_scores_no_first_token_without_a_sign(tmp_path: Path) -> None:

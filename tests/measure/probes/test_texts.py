@@ -19,7 +19,7 @@ from ordsmed.learn.score.paired_tests import clustered
 from ordsmed.measure.likelihood import documents, sampled_windows, ways, windows
 from ordsmed.measure.likelihood.detokenizers import BY_SET
 from ordsmed.measure.likelihood.items import Item, Scores
-from ordsmed.measure.likelihood.probe import Example, Finding, restored
+from ordsmed.measure.likelihood.probe import Example, Finding, read_records
 from ordsmed.measure.likelihood.running import TextWindow
 from ordsmed.measure.likelihood.transformers import Causal
 from ordsmed.measure.likelihood.windows import Cutting
@@ -100,7 +100,7 @@ def test_lambada_decides_as_theirs(gpt2: Any, theirs: Any, tmp_path: Path) -> No
 
 
 def test_a_last_word_of_one_token_is_asked_without_a_sign_too(gpt2: Any, tmp_path: Path) -> None:
-    """Its tokenizer need not have a sign that texts begin with: what stands before the word is enough."""
+    """Its tokenizer needs no start token: the text before the word is enough."""
     (tmp_path / "x.jsonl").write_text(json.dumps({"text": "the newt sat on the cat"}) + "\n")
     probe, signed = cloze.Cloze(files=(str(tmp_path / "x.jsonl"),)), ways.scorer(gpt2)
     bare = Causal(gpt2, signed.network, signed.head, [], [])
@@ -114,7 +114,7 @@ def test_a_last_word_of_one_token_is_asked_without_a_sign_too(gpt2: Any, tmp_pat
 
 @pytest.mark.parametrize("start", [False, True])
 def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: Any, tmp_path: Path) -> None:
-    """Counted and told; what is left fills the window, the sign gone with the rest; no other passage is touched."""
+    """The cut is reported; the rest fills the window without a start token, and other passages are unchanged."""
     path, room = tmp_path / "x.jsonl", 32 if start else 33
     full = " ".join(["it ran"] * 14 + ["newt"] * (room - 31) + ["the newts"])  # three pieces, the last two of its word
     rows = ["the newt sat on the cat", "a dog ran " * 20 + "on the newts", full, f"it {full}"]
@@ -123,7 +123,7 @@ def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: 
     assert [row.dropped for row in records] == [0, 64 - 33, 0, room + 1 - 33]
     many = "1 passage of 4" if start else "2 passages of 4"
     left_out = f"their beginning was left out, {31 if start else 32} tokens in total"
-    assert finding.how == f"{many} longer than the model's window: {left_out}"
+    assert finding.note == f"{many} longer than the model's window: {left_out}"
     for row, record in zip(rows, records, strict=True):
         ids = gpt2.tokenizer.encode(row)
         ids = [gpt2.opening, *ids] if start else ids
@@ -136,11 +136,11 @@ def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: 
         assert record.log == pytest.approx(wanted, abs=1e-5)
     few = path.with_name("few.jsonl")
     few.write_text(json.dumps({"text": rows[0]}) + "\n")
-    assert asked(gpt2, cloze.Cloze(files=(str(few),)))[1].how == ""
+    assert asked(gpt2, cloze.Cloze(files=(str(few),)))[1].note == ""
 
 
 def test_a_masked_model_reads_the_end_of_a_long_passage(tmp_path: Path) -> None:
-    """Its signs stand around what is left."""
+    """Start and end tokens are around the rest."""
     path, bert = tmp_path / "x.jsonl", made("bert", tmp_path)
     path.write_text(json.dumps({"text": "a dog ran " * 20 + "on the newts"}) + "\n")
     [record], finding = asked(bert, cloze.Cloze(files=(str(path),)))
@@ -148,7 +148,7 @@ def test_a_masked_model_reads_the_end_of_a_long_passage(tmp_path: Path) -> None:
     short = ("a dog ran " * 20).split()[-(30 - 4) :]
     path.write_text(json.dumps({"text": " ".join([*short, "on the newts"])}) + "\n")
     assert asked(bert, cloze.Cloze(files=(str(path),)))[0][0].log == pytest.approx(record.log, abs=1e-5)
-    assert "34 tokens in total" in finding.how
+    assert "34 tokens in total" in finding.note
 
 
 @pytest.mark.parametrize(("best", "word"), [([1, 1], True), ([1, 0], False), ([0, 1], False), ([0, 0], False)])
@@ -156,14 +156,14 @@ def test_a_word_is_guessed_with_all_its_pieces(best: list[int], word: bool) -> N
     """The last token of the passage is asked by itself."""
     example = Example((), ["x.jsonl:1", 0])
     for last in (True, False):
-        asked_of = [Scores(np.zeros(1), np.asarray([last])), Scores(np.asarray([-1.0, -2.5]), np.asarray(best, bool))]
-        assert cloze.Cloze().record(example, asked_of).stored() == ["x.jsonl:1", last, word, -3.5, 0]
+        probe_key = [Scores(np.zeros(1), np.asarray([last])), Scores(np.asarray([-1.0, -2.5]), np.asarray(best, bool))]
+        assert cloze.Cloze().record(example, probe_key).to_list() == ["x.jsonl:1", last, word, -3.5, 0]
 
 
 def test_models_are_compared_by_passages_and_windows() -> None:
     """In per cent, each passage by itself; nats of a window, weighted by its tokens."""
     rows = [["x:1", True, False, -1.0, 0], ["x:2", False, False, -2.0, 0], ["x:3", True, True, -3.0, 4]]
-    judged = cloze.Cloze().compared(restored(cloze.Cloze(), rows))
+    judged = cloze.Cloze().compared(read_records(cloze.Cloze(), rows))
     assert [(one.key, one.group) for one in judged] == [("x:1", ""), ("x:2", ""), ("x:3", "")]
     assert [one.values for one in judged] == [
         {"last_token": last, "word": word} for last, word in ((100, 0), (0, 0), (100, 100))
@@ -193,8 +193,8 @@ def test_a_drawn_window_of_one_asked_token_is_kept(gpt2: Any, tmp_path: Path) ->
 
 
 def test_old_records_have_no_count_of_dropped_tokens() -> None:
-    rows = restored(cloze.Cloze(), [["x.jsonl:1", True, True, -1.0], ["x.jsonl:2", True, False, -2.0]])
-    assert cloze.Cloze().finding(rows).how == ""
+    rows = read_records(cloze.Cloze(), [["x.jsonl:1", True, True, -1.0], ["x.jsonl:2", True, False, -2.0]])
+    assert cloze.Cloze().finding(rows).note == ""
     finding = cloze.Cloze().finding(rows)
     assert finding.facts["word"] == 50.0
     assert finding.facts["word_perplexity"] == pytest.approx(math.exp(1.5))
@@ -230,7 +230,7 @@ def test_perplexities_are_not_cut_off() -> None:
 class Even:
     """Gives every token the same share of eight."""
 
-    way, chained, room, lead, by_line = "causal", True, 33, np.asarray([0]), False
+    way, chained, max_tokens, start_tokens, by_line = "causal", True, 33, np.asarray([0]), False
 
     class tokenizer:
         vocabulary, unknown = 8, None
@@ -418,7 +418,7 @@ def test_who_cannot_be_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["mean", "forward", "backward"])
 def test_an_elmo_is_asked_of_the_words_of_every_line(way: str, tmp_path: Path) -> None:
-    """What it does not know is told, and spelled in full where words and bytes are counted."""
+    """Unknown words are reported, and count with all their bytes in scores per word and byte."""
     elmo = elmo_made(tmp_path / "elmo")
     (tmp_path / "x").write_text("the newt ran under it\n\na gnu sat\n" * 3)
     records, finding = asked(elmo, perplexity.Perplexity(files=(str(tmp_path / "x"),), way=way, window=4))
@@ -523,7 +523,7 @@ def test_one_draw_of_many_windows_hides_all_shares(tmp_path: Path) -> None:
 
 
 def test_the_bound_is_what_diffusion_learns(tmp_path: Path) -> None:
-    """About: the mean over as many draws of what validation tells of the same tokens."""
+    """It is close to the mean of validation losses over as many draws of masks on the same tokens."""
     bert = made("bert", tmp_path / "bert")
     text = "the newts swam under it and the old dogs ran on the red mat ."
     (tmp_path / "x").write_text(text)
@@ -586,7 +586,7 @@ def test_a_long_text_is_read_in_parts(
 
 
 def test_a_text_that_cannot_be_cut_is_held_whole(gpt2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No white space: every place might stand in a word."""
+    """Without white space, every position may be inside a word."""
     monkeypatch.setattr(documents, "PART", 20)
     monkeypatch.setattr(documents, "BESIDE", 5)
     scorer = ways.scorer(gpt2)
@@ -647,6 +647,6 @@ def test_windows_are_drawn_of_a_text_in_parts(gpt2: Any, tmp_path: Path, monkeyp
     ],
 )
 def test_stored_records_are_read_and_written_unchanged(probe: Any, row: list[Any]) -> None:
-    [record] = restored(probe, [row])
+    [record] = read_records(probe, [row])
     assert isinstance(record, probe.RECORD)
-    assert record.stored() == row
+    assert record.to_list() == row

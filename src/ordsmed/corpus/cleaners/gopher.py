@@ -132,8 +132,8 @@ def _runs(parts: list[str], size: int) -> Iterator[tuple[str, float]]:
         grams = repetition.grams(keys, n)
         if len(grams):
             _, first, counts = np.unique(grams, return_index=True, return_counts=True)
-            most = first[counts == counts.max()].min()
-            yield rule, (int(lengths[most : most + n].sum()) + n - 1) * int(counts.max()) / size
+            most_frequent = first[counts == counts.max()].min()
+            yield rule, (int(lengths[most_frequent : most_frequent + n].sum()) + n - 1) * int(counts.max()) / size
     for rule, n in _AGAIN.items():
         yield rule, _again(repetition.grams(keys, n), lengths, n) / size
 

@@ -37,7 +37,7 @@ class DocumentScorer(Protocol):
         """Return the known classes; none if it predicts a number."""
 
     def span(self, label: str) -> tuple[float, float] | None:
-        """Return the lowest and the highest possible score, if known."""
+        """Return the lowest and the highest possible score, or None if they are unknown."""
 
     def stamp(self) -> object:
         """Return a value that changes with the model at the same path."""

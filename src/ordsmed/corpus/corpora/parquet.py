@@ -88,11 +88,11 @@ class Parquet(FileSource, Choice):
                 raise DataError(path, problem, "one of " + ", ".join(there[:20]), "set `text_key`, `id_key` or `keep`")
         return list(dict.fromkeys(wanted))
 
-    def _documents(self, batch: RecordBatch, path: Path, before: int) -> Iterator[Document]:
+    def _documents(self, batch: RecordBatch, path: Path, rows_before: int) -> Iterator[Document]:
         texts = _texts(batch.column(self.text_key), path, self.text_key)
         names = [name for name in batch.schema.names if name != self.text_key]
         kept = {name: _values(batch.column(name), f"{path}: column `{name}`") for name in names}
-        for number, (raw, *values) in enumerate(zip(texts, *kept.values(), strict=True), before + 1):
+        for number, (raw, *values) in enumerate(zip(texts, *kept.values(), strict=True), rows_before + 1):
             if not raw:
                 read.tally().left_out["empty"] += 1
                 continue

@@ -11,7 +11,7 @@ from ordsmed.base.say import many
 from ordsmed.machines.suite.collect import RED
 from ordsmed.tell.report import parts
 from ordsmed.tell.report.parts import plain
-from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, few, sentence
+from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, sentence, short_number
 
 TITLE = "One table over systems"
 MOST = 200  # rows shown of changes and of files left out; the JSON has all of them
@@ -125,7 +125,7 @@ def _left_out(facts: Mapping[str, Any]) -> ReportTable:
 
 def _text(value: object) -> str:
     if isinstance(value, float):
-        return few(value)
+        return short_number(value)
     text = str(value)
     return sentence(text) if " " in text else cut(text)
 

@@ -114,15 +114,15 @@ def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
         return began
 
     loops, bares = _alternate(job, bare_step)
-    spent, needed = np.asarray([loops[WARM:], bares[WARM:]]) * 1e3
+    loop_times, bare_times = np.asarray([loops[WARM:], bares[WARM:]]) * 1e3
     return {
         "model": settings.plain(recipe.model)["kind"],
         "width": recipe.model.width,
         "layers": recipe.model.layers,
         "objective": settings.plain(recipe.objective)["kind"],
-        "loop_ms": round(float(np.median(spent)), 3),
-        "arithmetic_ms": round(float(np.median(needed)), 3),
-        "overhead_ms": round(float(np.median(spent - needed)), 3),
+        "loop_ms": round(float(np.median(loop_times)), 3),
+        "arithmetic_ms": round(float(np.median(bare_times)), 3),
+        "overhead_ms": round(float(np.median(loop_times - bare_times)), 3),
         "length": recipe.length,
         "batch": recipe.batch,
         "micro": job.share(0).micro,
@@ -214,7 +214,7 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
         return began
 
     loops, plains = _alternate(job, plain_step)
-    loop_seconds, plain_seconds = (float(np.median(spent[WARM:])) for spent in (loops, plains))
+    loop_seconds, plain_seconds = (float(np.median(seconds[WARM:])) for seconds in (loops, plains))
     words = recipe.batch * recipe.length
     different = [len(job.rows(0).batch(np.arange(recipe.batch) + recipe.batch * s).words) - 1 for s in range(3)]  # type: ignore[arg-type]
     return {
@@ -237,7 +237,7 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
 
 
 def measure_loader(recipe: Bench) -> dict[str, Any]:
-    """Measure how many real tokens per second of finished batches one process on one core makes."""
+    """Measure the tokens per second, without padding, of the batches that one process on one core makes."""
     from ordsmed.data.encode import Encoded
 
     encoded = Encoded(made_up.random_store(recipe.vocabulary, recipe.tokens))
@@ -261,7 +261,7 @@ def measure_loader(recipe: Bench) -> dict[str, Any]:
 
 
 def measure_windows(recipe: Bench) -> dict[str, Any]:
-    """Measure the time of a large store's index map, and of a step's rows at the start and a million steps later."""
+    """Measure the time to build the index map of a large store, and to make the rows of an early and of a late step."""
     from ordsmed.data.order import draw
     from ordsmed.data.windows import Fitted
 
@@ -274,12 +274,12 @@ def measure_windows(recipe: Bench) -> dict[str, Any]:
 
     def step(number: int) -> float:
         numbers = np.arange(number * recipe.batch, (number + 1) * recipe.batch)
-        spent = []
+        seconds_of_calls = []
         for _ in range(20):
             began = time.perf_counter()
             windows.spans(draw(numbers, len(windows), 0))
-            spent.append(time.perf_counter() - began)
-        return round(min(spent) * 1e3, 3)
+            seconds_of_calls.append(time.perf_counter() - began)
+        return round(min(seconds_of_calls) * 1e3, 3)
 
     return {
         "sentences": recipe.sentences,
@@ -317,7 +317,7 @@ def measure_pairs(recipe: Bench) -> dict[str, Any]:
         examples.group(group)
     walked = time.perf_counter() - began
     last = len(rows) - examples.share
-    spent = [batch(begin) for begin in range(last, len(rows) - recipe.batch + 1, recipe.batch)]
+    seconds_of_batches = [batch(begin) for begin in range(last, len(rows) - recipe.batch + 1, recipe.batch)]
     return {
         "style": recipe.style,
         "sentences": recipe.sentences,
@@ -329,7 +329,7 @@ def measure_pairs(recipe: Bench) -> dict[str, Any]:
         "first_batch_seconds": round(first, 3),
         "epoch_seconds": round(walked, 2),
         "examples_per_second": round(len(rows) / walked),
-        "batch_ms": round(float(np.median(spent or [first])) * 1e3, 3),
+        "batch_ms": round(float(np.median(seconds_of_batches or [first])) * 1e3, 3),
         "second_epoch_seconds": round(batch(len(rows)), 3),
     }
 

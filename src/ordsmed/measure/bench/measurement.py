@@ -31,12 +31,12 @@ def now(device: torch.device) -> float:
 
 
 def with_dropout(model: Any, rate: float | None) -> Any:
-    """Return a network's settings with this dropout everywhere; None leaves them unchanged."""
+    """Return a network's settings with this rate in all settings of dropout; None leaves them unchanged."""
     known = [name for name in ("dropout", "attention_dropout") if rate is not None and hasattr(model, name)]
     return dataclasses.replace(model, **dict.fromkeys(known, rate))
 
 
-def here() -> dict[str, Any]:
+def versions() -> dict[str, Any]:
     import torch
 
     moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -83,12 +83,12 @@ def measurement_of(
         flops_per_second=flops / median,
         peak=peak,
         share_of_peak=flops / median / peak if peak else 0.0,
-        **here(),
+        **versions(),
         **others,
     )
 
 
-def of_all(ranks: Ranks, memory: int, joules: float) -> tuple[int, float]:
+def over_processes(ranks: Ranks, memory: int, joules: float) -> tuple[int, float]:
     """Return the largest memory of any process, and the energy of all GPUs, or of the processors of all machines."""
     import torch
 
@@ -96,9 +96,9 @@ def of_all(ranks: Ranks, memory: int, joules: float) -> tuple[int, float]:
         joules = 0.0
     if ranks.world == 1:
         return memory, joules
-    most, total = torch.tensor(float(memory), dtype=torch.float64), torch.tensor(joules, dtype=torch.float64)
+    largest, total = torch.tensor(float(memory), dtype=torch.float64), torch.tensor(joules, dtype=torch.float64)
     if ranks.device.type == "cuda":
-        most, total = most.to(ranks.device), total.to(ranks.device)
-    torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
+        largest, total = largest.to(ranks.device), total.to(ranks.device)
+    torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
     torch.distributed.all_reduce(total)
-    return int(most), float(total)
+    return int(largest), float(total)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PREDICTED = 0.15
 NONE = -100  # label of positions that are not predicted
-MADE_UP = 8  # micro-batches, used cyclically
+MADE_UP = 8  # synthetic micro-batches, which are used cyclically
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Scores on disk, so that an interrupted evaluation resumes: one line per chunk, appended as soon as it is scored.
 
-scores/parts/KEY.RANK.jsonl      [0, [record, record, ...]]
-                                 [2, [record, ...]]              chunks in any order; an incomplete line is ignored
+    scores/parts/KEY.RANK.jsonl      [0, [record, record, ...]]
+                                     [2, [record, ...]]          chunks in any order; an incomplete line is ignored
 
 The key is a hash of everything that changes a score: weights, tokenizer, settings, and the files with their names.
 """
@@ -47,7 +47,7 @@ def key_of(model: dict[str, str], probe: object, paths: list[Path], way: str, pr
     return value_key(table, 16, any_order=True)
 
 
-class Kept:
+class ScoreCache:
     """Stored chunks of one evaluation, of all ranks."""
 
     def __init__(self, folder: Path, key: str, rank: int = 0) -> None:
@@ -66,7 +66,7 @@ class Kept:
         return result
 
     def add(self, number: int, records: Sequence[Record | list[Any]]) -> None:
-        rows = [record.stored() if isinstance(record, Record) else record for record in records]
+        rows = [record.to_list() if isinstance(record, Record) else record for record in records]
         path = self.folder / f"{self.key}.{self.rank}.jsonl"
         with files.survive_disk(path):
             self.folder.mkdir(parents=True, exist_ok=True)

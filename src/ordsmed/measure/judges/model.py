@@ -90,8 +90,8 @@ class ModelJudge(Choice):
 
 
 def _bits(scorer: Scorer, cutting: Cutting, text: str) -> float:
-    lead = 0 if scorer.lead is None else len(scorer.lead)
-    if lead + len(scorer.cut([text[:LOOKED_AT]])[0]) < (1 if cutting.by_line else 2):
+    start_count = 0 if scorer.start_tokens is None else len(scorer.start_tokens)
+    if start_count + len(scorer.cut([text[:LOOKED_AT]])[0]) < (1 if cutting.by_line else 2):
         return UNTOLD
     records = []
     for example in running.of_text(scorer, cutting, "judge", [text]):
@@ -102,9 +102,9 @@ def _bits(scorer: Scorer, cutting: Cutting, text: str) -> float:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads_before)

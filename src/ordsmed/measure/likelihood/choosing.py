@@ -14,7 +14,16 @@ from typing import Any, ClassVar
 from ordsmed.base.say import many
 from ordsmed.learn.score.paired_tests import clustered
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
-from ordsmed.measure.likelihood.probe import TOGETHER, Example, Finding, PairedExample, fits, room_of, share, valid
+from ordsmed.measure.likelihood.probe import (
+    TOGETHER,
+    Example,
+    Finding,
+    PairedExample,
+    fits,
+    max_tokens_of,
+    share,
+    valid,
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,7 @@ class ChoiceQuestion:
 
 
 class ChoiceProbe:
-    """Base class whose records have a `group` and a `place`, or begin with them if they are lists."""
+    """Base class of the probe. Its records have a `group` and a `place`, or are lists that begin with them."""
 
     start: bool = True  # put the start token before contexts? It always precedes an ending without context
     best: ClassVar[bool] = False
@@ -50,7 +59,7 @@ class ChoiceProbe:
     def facts(self, records: list[Any]) -> dict[str, Any]:
         return {}
 
-    def how(self, records: list[Any]) -> str:
+    def note(self, records: list[Any]) -> str:
         return ""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
@@ -68,12 +77,12 @@ class ChoiceProbe:
             for question in group:
                 pairs = list(dict.fromkeys(question.choices))
                 items = [_item(cuts, scorer, *pair, self.start) for pair in pairs]
-                shown = [shortened(scorer, item) for item in items]
+                shown = [shorten(scorer, item) for item in items]
                 for item, pair in zip(shown, pairs, strict=True):
                     fits(scorer, item, question.place, "".join(pair))
                 dropped = max(len(a) - len(b) for a, b in zip(items, shown, strict=True))
-                which = [pairs.index(pair) for pair in question.choices]
-                yield Example(tuple(shown), [which, dropped, *question.about])
+                item_numbers = [pairs.index(pair) for pair in question.choices]
+                yield Example(tuple(shown), [item_numbers, dropped, *question.about])
 
     def finding(self, records: list[Any]) -> Finding:
         """Return the accuracy by each metric, with errors clustered by group, as examples of a group correlate."""
@@ -98,7 +107,7 @@ class ChoiceProbe:
             facts |= {f"{group}s": len(rows), f"{group}_mean": mean.mean}
             errors |= {f"{group}_mean": mean.error}
             tables = [(f"by {group}", ["", unit, first, "error"], rows)]
-        return Finding(facts, errors, dict.fromkeys(over, chance), tables, self.how(records))
+        return Finding(facts, errors, dict.fromkeys(over, chance), tables, self.note(records))
 
     def compared(self, records: list[Any]) -> list[PairedExample]:
         groups, places = zip(*map(_group_and_place, records), strict=True)
@@ -110,12 +119,12 @@ class ChoiceProbe:
 
 
 def _group_and_place(record: Any) -> tuple[str, str]:
-    """Return them from a record, or from the first two values of a list."""
+    """Return group and place of a record; a list holds them as its first two values."""
     return (record[0], record[1]) if isinstance(record, list) else (record.group, record.place)
 
 
 def scores_by_choice(example: Example, scores: list[Scores]) -> list[Scores]:
-    """Return the scores of every choice; choices with the same tokens share them."""
+    """Return the scores of every choice. Choices with the same tokens were scored once and share their scores."""
     known: dict[tuple[int, ...], Scores] = {}
     for item, result in zip(example.items, scores, strict=True):
         known.setdefault((item.first, *item.pieces.tolist()), result)
@@ -124,16 +133,16 @@ def scores_by_choice(example: Example, scores: list[Scores]) -> list[Scores]:
 
 
 def _item(cuts: dict[str, Item], scorer: Scorer, context: str, ending: str, start: bool) -> Item:
-    whole, before = cuts[context + ending], context.rstrip()
-    first = max(len(cuts[before]) if before else 0, whole.first)
-    return replace(whole, first=min(first, len(whole)), sign=start or not before)
+    whole, stripped_context = cuts[context + ending], context.rstrip()
+    first = max(len(cuts[stripped_context]) if stripped_context else 0, whole.first)
+    return replace(whole, first=min(first, len(whole)), sign=start or not stripped_context)
 
 
-def shortened(scorer: Scorer, item: Item) -> Item:
+def shorten(scorer: Scorer, item: Item) -> Item:
     """Shorten an item that is too long for the model: keep its end, without the start token."""
-    if len(item) <= room_of(scorer, sign=item.sign) or not item.first:
+    if len(item) <= max_tokens_of(scorer, sign=item.sign) or not item.first:
         return item
-    drop = min(max(len(item) - room_of(scorer, sign=False), 0), item.first - 1)
+    drop = min(max(len(item) - max_tokens_of(scorer, sign=False), 0), item.first - 1)
     return replace(item, pieces=item.pieces[drop:], words=item.words[drop:], first=item.first - drop, sign=False)
 
 

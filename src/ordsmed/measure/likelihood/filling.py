@@ -45,9 +45,9 @@ class FillingProbe:
             text = scorer.chained or scorer.by_line
             remedy = "use `perplexity`" if text else "`minimal_pairs` works with models of every family"
             raise RecipeError(location, wrong, " or ".join(self.ways), remedy)
-        if self.window > scorer.room:
+        if self.window > scorer.max_tokens:
             raise RecipeError(
-                f"{location}.window", f"found {self.window:,}", f"at most {scorer.room:,}, the model's positions"
+                f"{location}.window", f"found {self.window:,}", f"at most {scorer.max_tokens:,}, the model's positions"
             )
         return f"consecutive windows of {self._size(scorer):,} tokens"
 
@@ -69,7 +69,7 @@ class FillingProbe:
         return paired_windows(records)
 
     def _size(self, scorer: Scorer) -> int:
-        return self.window or min(scorer.room, LONGEST)
+        return self.window or min(scorer.max_tokens, LONGEST)
 
 
 def end_to_end(blocks: Iterable[Ints], size: int) -> Iterator[Item]:

@@ -33,11 +33,11 @@ class Record:
     probe without it are plain lists of JSON values.
     """
 
-    def stored(self) -> list[Any]:
+    def to_list(self) -> list[Any]:
         return [*vars(self).values()]
 
     @classmethod
-    def restored(cls, values: Sequence[Any]) -> Self:
+    def from_list(cls, values: Sequence[Any]) -> Self:
         return cls(*values)
 
 
@@ -65,7 +65,7 @@ class Finding:
     errors: dict[str, float] = field(default_factory=dict)  # standard errors of facts
     guessing: dict[str, float] = field(default_factory=dict)  # facts of random guessing
     tables: list[tuple[str, list[str], list[list[Any]]]] = field(default_factory=list)  # title, head, rows
-    how: str = ""  # note on the method, one line
+    note: str = ""  # note on the method, one line
 
     def plain(self) -> dict[str, Any]:
         return {**self.facts, "errors": self.errors, "guessing": self.guessing}
@@ -98,10 +98,10 @@ class Probe(Protocol):
         """Return the examples that a paired comparison of two models uses."""
 
 
-def restored(probe: object, rows: Sequence[list[Any]]) -> list[Any]:
+def read_records(probe: object, rows: Sequence[list[Any]]) -> list[Any]:
     """Return stored rows as records of the probe's `RECORD` class, or unchanged if it has none."""
     kind: type[Record] | None = getattr(probe, "RECORD", None)
-    return [*rows] if kind is None else [kind.restored(row) for row in rows]
+    return [*rows] if kind is None else [kind.from_list(row) for row in rows]
 
 
 def paths_of(files: Sequence[str]) -> list[Path]:
@@ -194,16 +194,16 @@ def valid(text: str, location: str) -> None:
 def fits(scorer: Scorer, item: Item, location: str, text: str) -> None:
     """Raise an error if an item has no token to score, or more tokens than the model can read."""
     short = repr(text if len(text) <= 40 else text[:37] + "...")
-    if item.asked < 1:
+    if item.scored_count < 1:
         raise DataError(location, f"{short} has no token that can be scored", "a longer text")
-    if len(item) > (room := room_of(scorer, sign=item.sign)):
+    if len(item) > (longest := max_tokens_of(scorer, sign=item.sign)):
         result = f"{short} has {len(item):,} tokens"
-        raise DataError(location, result, f"at most {room:,}, the model's window", "shorten it, or leave it out")
+        raise DataError(location, result, f"at most {longest:,}, the model's window", "shorten it, or leave it out")
 
 
-def room_of(scorer: Scorer, *, sign: bool) -> int:
+def max_tokens_of(scorer: Scorer, *, sign: bool) -> int:
     """Return how many tokens of a text the model can read, after the start token or without it."""
-    return scorer.room + (len(scorer.lead) if scorer.lead is not None and not sign else 0)
+    return scorer.max_tokens + (len(scorer.start_tokens) if scorer.start_tokens is not None and not sign else 0)
 
 
 def share(right: float, count: int) -> tuple[float, float]:
@@ -220,8 +220,8 @@ def ratio_error(sums: Sequence[float], counts: Sequence[float], seed: int = 0) -
     chance = np.random.default_rng(seed)
     drawn: NDArray[np.float64] = np.empty(DRAWS)
     for n in range(DRAWS):
-        which = chance.integers(len(sums), size=len(sums))
-        drawn[n] = numerators[which].sum() / denominators[which].sum()
+        sample = chance.integers(len(sums), size=len(sums))
+        drawn[n] = numerators[sample].sum() / denominators[sample].sum()
     return float(drawn.std(ddof=1))
 
 

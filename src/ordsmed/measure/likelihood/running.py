@@ -33,7 +33,7 @@ class TextWindow(Window):
     unknown_bytes: int = 0  # bytes of the text that unknown tokens cover
 
     def __add__(self, other: TextWindow) -> TextWindow:
-        return TextWindow.restored([a + b for a, b in zip(self.stored(), other.stored(), strict=True)])
+        return TextWindow.from_list([a + b for a, b in zip(self.to_list(), other.to_list(), strict=True)])
 
 
 def examples(scorer: Scorer, cutting: Cutting, files: Sequence[str], key: str) -> Iterator[Example]:
@@ -53,8 +53,8 @@ def cut(scorer: Scorer, windows: Cut, location: str, blocks: Iterable[str]) -> I
 
     def ids() -> Iterator[Ints]:
         nonlocal counts
-        if scorer.lead is not None:
-            yield scorer.lead
+        if scorer.start_tokens is not None:
+            yield scorer.start_tokens
         for part in text_parts(scorer, blocks, location):
             item = scorer.cut([part])[0]
             counts += _counted(scorer, part, item)

@@ -36,15 +36,17 @@ class Cutting:
             if overlap:
                 wanted = f"0, as `{scorer.way}` reads every line separately"
                 raise RecipeError(f"{location}.overlap", f"found {overlap:,}", wanted)
-            most = scorer.room
-        elif scorer.lead is None or not scorer.chained:
+            limit = scorer.max_tokens
+        elif scorer.start_tokens is None or not scorer.chained:
             wrong = f"is read the way `{scorer.way}`, whose scores do not multiply to the probability of a text"
             raise RecipeError(location, wrong, "a causal model", _instead(scorer.way))
         else:
-            most = scorer.room - 1 + len(scorer.lead)  # the last token of a window is predicted, not read
-        if window > most:
-            raise RecipeError(f"{location}.window", f"found {window:,}", f"at most {most:,}, the model's positions")
-        chosen = window or min(most, LONGEST)
+            limit = (
+                scorer.max_tokens - 1 + len(scorer.start_tokens)
+            )  # the last token of a window is predicted, not read
+        if window > limit:
+            raise RecipeError(f"{location}.window", f"found {window:,}", f"at most {limit:,}, the model's positions")
+        chosen = window or min(limit, LONGEST)
         if overlap > chosen:
             raise RecipeError(f"{location}.overlap", f"found {overlap:,}", f"at most the window, {chosen:,}")
         return Cutting(chosen, overlap or chosen, scorer.by_line)
@@ -80,12 +82,12 @@ class Window(Record):
     nats: float = field(default=0.0, kw_only=True)
     targets: int = field(default=0, kw_only=True)  # scored tokens
 
-    def stored(self) -> list[Any]:
-        nats, targets, *counts = super().stored()
+    def to_list(self) -> list[Any]:
+        nats, targets, *counts = super().to_list()
         return [*counts, nats, targets]
 
     @classmethod
-    def restored(cls, values: Sequence[Any]) -> Self:
+    def from_list(cls, values: Sequence[Any]) -> Self:
         *counts, nats, targets = values
         return cls(*counts, nats=nats, targets=targets)
 
@@ -146,7 +148,7 @@ def examples(cutting: Cutting, ids: Ints, location: str, counts: Window) -> Iter
     if len(ids) < 2:
         raise DataError(location, f"has {many(len(ids), 'token')}", "two or more, so that one is predicted")
     for number, item in enumerate(cutting.items([ids])):
-        yield Example((item,), counts if number == 0 else type(counts).restored([0] * len(counts.stored())))
+        yield Example((item,), counts if number == 0 else type(counts).from_list([0] * len(counts.to_list())))
 
 
 def _instead(way: str) -> str:
@@ -157,8 +159,8 @@ def _instead(way: str) -> str:
 
 def summed(records: Sequence[W]) -> W:
     """Return a record with the sums of all counts and scores."""
-    columns = zip(*(record.stored() for record in records), strict=True)
-    return type(records[0]).restored([math.fsum(column) for column in columns])
+    columns = zip(*(record.to_list() for record in records), strict=True)
+    return type(records[0]).from_list([math.fsum(column) for column in columns])
 
 
 def perplexities(records: Sequence[Window], units: dict[str, float], words: int, extra_nats: float = 0.0) -> Finding:

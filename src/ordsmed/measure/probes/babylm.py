@@ -26,7 +26,7 @@ from ordsmed.base.say import many
 from ordsmed.learn.score.labels import spearman
 from ordsmed.measure.babylm import acquisition, parts, reading
 from ordsmed.measure.babylm.parts import PARTS, Edition, SuiteQuestion
-from ordsmed.measure.likelihood.choosing import cut_off, shortened
+from ordsmed.measure.likelihood.choosing import cut_off, shorten
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import TOGETHER, Example, Finding, PairedExample, Record, fits, share
 
@@ -70,7 +70,7 @@ class SuiteRecord(Record):
     place: str
 
     @classmethod
-    def restored(cls, values: Sequence[Any]) -> Self:
+    def from_list(cls, values: Sequence[Any]) -> Self:
         kind = {"reading": ReadingRecord, "aoa": AcquisitionRecord}.get(values[0], QuestionRecord)
         return cast(Self, kind(*values))
 
@@ -160,13 +160,13 @@ class BabyLmSuite(Choice):
         if name == "reading":
             location, pieces, numbers = about
             totals = [-score.logs[0] for score in scores]
-            before = float(sum(totals[pieces:])) if totals[pieces:] else None
-            return ReadingRecord(name, "", location, [*numbers, float(sum(totals[:pieces])), before])
+            surprisal_before = float(sum(totals[pieces:])) if totals[pieces:] else None
+            return ReadingRecord(name, "", location, [*numbers, float(sum(totals[:pieces])), surprisal_before])
         if name == "aoa":
             word, location, guessed = about
             return AcquisitionRecord(name, word, location, -scores[0].total, guessed)
-        subset, location, right, dropped, which = about
-        options = [[scores[n].total, len(scores[n].logs)] for n in which]
+        subset, location, right, dropped, item_numbers = about
+        options = [[scores[n].total, len(scores[n].logs)] for n in item_numbers]
         return QuestionRecord(name, subset, location, right, dropped, options)
 
     def finding(self, records: list[SuiteRecord]) -> Finding:
@@ -223,8 +223,10 @@ class BabyLmSuite(Choice):
         return scores
 
     def _share(self, record: QuestionRecord) -> float:
-        """Return the credit for an answer: of equal scores, 2025 takes the first, 2026 draws, so use its expected
-        value.
+        """Return the credit for an answer, from 0 to 1.
+
+        Among choices with equal scores, the program of 2025 takes the first. That of 2026 draws one, so the credit is
+        its expected value.
         """
         values = record.values()
         best = [n for n, value in enumerate(values) if value >= max(values) - ALIKE]
@@ -241,7 +243,10 @@ class BabyLmSuite(Choice):
         return f"{many(ties, 'question')} with several likeliest choices: {options}" if ties else ""
 
     def _acquisition(self, revisions: Mapping[float, list[Any]]) -> tuple[Score, str]:
-        known = {after: [(row.subset, row.surprisal, row.guessed) for row in rows] for after, rows in revisions.items()}
+        known = {
+            words_of_training: [(row.subset, row.surprisal, row.guessed) for row in rows]
+            for words_of_training, rows in revisions.items()
+        }
         ages = acquisition.children(parts.files("aoa", self.folders["aoa"])[1])
         fit = acquisition.compare(self.edition, acquisition.curves(self.edition, known), ages)
         note = f"AoA over {many(len(revisions), 'revision')}: {many(fit.words, 'word')} with both ages known"
@@ -316,12 +321,12 @@ def _choices(scorer: Scorer, name: str, questions: Iterator[SuiteQuestion]) -> I
         for question in group:
             choices = list(dict.fromkeys(question.sentences))
             items = [_item(scorer, known[text], at) for text, at in choices]
-            shown = [shortened(scorer, item) for item in items]
+            shown = [shorten(scorer, item) for item in items]
             for item, (text, _) in zip(shown, choices, strict=True):
                 fits(scorer, item, question.place, text)
             dropped = max(len(a) - len(b) for a, b in zip(items, shown, strict=True))
-            which = [choices.index(choice) for choice in question.sentences]
-            yield Example(tuple(shown), [name, question.subset, question.place, question.right, dropped, which])
+            item_numbers = [choices.index(choice) for choice in question.sentences]
+            yield Example(tuple(shown), [name, question.subset, question.place, question.right, dropped, item_numbers])
 
 
 def _item(scorer: Scorer, cut: Encoding, at: int) -> Item:

@@ -107,12 +107,12 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
         """Build a question; if a metric needs them, the choices without context follow the choices."""
         choices = templates.texts(self.choices, row, location)
         valid("".join(choices), location)
-        before = templates.text(self.description, row, location) + templates.text(self.text, row, location)
-        if before.isdigit():
+        context = templates.text(self.description, row, location) + templates.text(self.text, row, location)
+        if context.isdigit():
             wanted = "words; if the choices are contexts, their common `ending`"
-            raise DataError(location, f"the text is {before}", wanted)
+            raise DataError(location, f"the text is {context}", wanted)
         endings = [f"{self.delimiter}{choice}" for choice in choices]
-        pairs = [(before, ending) for ending in endings]
+        pairs = [(context, ending) for ending in endings]
         if self.ending:
             pairs = [(choice, f"{self.delimiter}{templates.text(self.ending, row, location)}") for choice in choices]
         if "acc_mutual_info" in (self.metrics or ()):
@@ -126,8 +126,8 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
         _, dropped, group, location, right, sizes = example.about
         values = scores_by_choice(example, scores)
         options = [[s.total, *size, len(s.logs)] for s, size in zip(values, sizes, strict=False)]
-        for option, alone in zip(options, values[len(options) :], strict=False):
-            option.append(alone.total)
+        for option, without_context in zip(options, values[len(options) :], strict=False):
+            option.append(without_context.total)
         return ChoicesRecord(group, location, right, dropped, options)
 
     def marks(self, record: ChoicesRecord) -> dict[str, bool]:
@@ -140,7 +140,7 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
     def guess(self, record: ChoicesRecord) -> float:
         return len(set(record.right)) / len(record.options)
 
-    def how(self, records: list[ChoicesRecord]) -> str:
+    def note(self, records: list[ChoicesRecord]) -> str:
         ties = sum(_values(record, "acc").count(max(_values(record, "acc"))) > 1 for record in records)
         tied = f"{many(ties, 'example')} with several likeliest choices: the first counts" if ties else ""
         return "; ".join(filter(None, (cut_off([record.dropped for record in records]), tied)))

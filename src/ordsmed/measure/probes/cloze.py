@@ -15,7 +15,7 @@ import numpy as np
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
-from ordsmed.measure.likelihood.choosing import cut_off, shortened
+from ordsmed.measure.likelihood.choosing import cut_off, shorten
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import (
     TOGETHER,
@@ -61,7 +61,7 @@ class Cloze(Choice):
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("start",)
 
     best: ClassVar[bool] = True
-    prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # both mask_prob the later tokens of the word
+    prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # both mask the later tokens of the word
 
     def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in CHOOSE:
@@ -84,18 +84,18 @@ class Cloze(Choice):
             for location, row in records(path):
                 text = text_of(row, self.key, location)
                 word = text.split()[-1]
-                before = text[: text.rfind(word)].strip()
-                if not before:
+                context = text[: text.rfind(word)].strip()
+                if not context:
                     raise DataError(location, "is one word", "a passage before its last word")
-                yield location, (text, before, f" {word}")
+                yield location, (text, context, f" {word}")
 
-    def _example(self, scorer: Scorer, location: str, whole: Ints, before: Ints, word: Ints) -> Example:
+    def _example(self, scorer: Scorer, location: str, whole: Ints, context: Ints, word: Ints) -> Example:
         """Build two items: the passage's last token, and its last word, tokenized separately."""
         if len(whole) < 2:
             raise DataError(location, "is one token", "a passage before its last token")
         last = Item(whole, first=len(whole) - 1, sign=self.start)
-        strict = Item(np.concatenate([before, word]), first=len(before), sign=self.start)
-        shown = [shortened(scorer, item) for item in (last, strict)]
+        strict = Item(np.concatenate([context, word]), first=len(context), sign=self.start)
+        shown = [shorten(scorer, item) for item in (last, strict)]
         for item in shown:
             fits(scorer, item, location, "the passage")
         return Example(tuple(shown), [location, max(len(strict) - len(shown[1]), len(last) - len(shown[0]))])
@@ -114,7 +114,7 @@ class Cloze(Choice):
         error = float(logs.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
         facts = {"last_token": last, "word": word, "word_perplexity": perplexity(loss), "examples": count}
         errors = {"last_token": last_error, "word": word_error, "word_perplexity": perplexity(loss) * error}
-        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, how=cut_off([row.dropped for row in records]))
+        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, note=cut_off([row.dropped for row in records]))
 
     def compared(self, records: list[ClozeRecord]) -> list[PairedExample]:
         return [

@@ -1,7 +1,7 @@
 """Minimal pairs: is the acceptable one of two nearly equal sentences the likelier one?
 
-{"sentence_good": "Many girls insulted themselves.", "sentence_bad": "Many girls insulted herself."} {"good": "...",
-"bad": ["...", "..."]}
+    {"sentence_good": "Many girls insulted themselves.", "sentence_bad": "Many girls insulted herself."}
+    {"good": "...", "bad": ["...", "..."]}
 
 Reads BLiMP (Warstadt et al. 2020), its BabyLM supplement, MultiBLiMP, and files of the same form. Equal scores count as
 wrong, including those of the few identical sentences in BLiMP; BabyLM's evaluation of 2025 counts them as right.
@@ -35,11 +35,11 @@ class PairRecord(Record):
     scores: list[float | None]
     means: list[float | None] | None = None  # scores per token, for scoring = "babylm"
 
-    def stored(self) -> list[Any]:
+    def to_list(self) -> list[Any]:
         return [self.group, self.place, *self.scores, *([] if self.means is None else [self.means])]
 
     @classmethod
-    def restored(cls, values: Sequence[Any]) -> Self:
+    def from_list(cls, values: Sequence[Any]) -> Self:
         group, place, *scores = values
         means = scores.pop() if isinstance(scores[-1], list) else None
         return cls(group, place, scores, means)
@@ -87,7 +87,7 @@ class MinimalPairs(ChoiceProbe, Choice):
         for example in super().examples(scorer):
             items = tuple(replace(item, first=max(item.first, 1), sign=False) for item in example.items)
             for item in items:
-                if item.asked < 1:
+                if item.scored_count < 1:
                     text = scorer.tokenizer.decode(item.pieces.tolist())
                     raise DataError(str(example.about[-1]), f"{text!r} has one token, without context", "two or more")
             yield replace(example, items=items)
@@ -104,8 +104,10 @@ class MinimalPairs(ChoiceProbe, Choice):
                 raise DataError(path, "the good sentence of every pair is equal to a bad one", "pairs that differ")
 
     def record(self, example: Example, scores: list[Scores]) -> PairRecord:
-        which, _, paradigm, location = example.about
-        results = [s if n else None for n, s in zip([1, *which[1:]], scores_by_choice(example, scores), strict=True)]
+        item_numbers, _, paradigm, location = example.about
+        results = [
+            s if n else None for n, s in zip([1, *item_numbers[1:]], scores_by_choice(example, scores), strict=True)
+        ]
         sums, means = [s.total if s else None for s in results], [s.total / len(s.logs) if s else None for s in results]
         if self.scoring == "babylm":
             return PairRecord(paradigm, location, sums, means)
@@ -124,7 +126,7 @@ class MinimalPairs(ChoiceProbe, Choice):
         ties = leads.count(0)
         return {"right": leads.count(1) + (ties if self.scoring == "babylm" else 0), "ties": ties}
 
-    def how(self, records: list[PairRecord]) -> str:
+    def note(self, records: list[PairRecord]) -> str:
         by: dict[str, list[bool]] = defaultdict(list)
         for record in records:
             by[record.place.rpartition(":")[0]].append(None in record.scores)
@@ -137,9 +139,9 @@ class MinimalPairs(ChoiceProbe, Choice):
         file, _, line = record.place.rpartition(":")
         bad = [good if score is None else score for score in bad]
         about = {"file": file, "line": int(line), "paradigm": record.group, "good": good}
-        lead = _right(record.scores)
+        comparison = _right(record.scores)
         right = next(iter(self.marks(record).values()))
-        return {**about, "bad": bad if bad[1:] else bad[0], "right": right, "tie": lead == 0}
+        return {**about, "bad": bad if bad[1:] else bad[0], "right": right, "tie": comparison == 0}
 
 
 def _is_first_scored(scorer: Scorer) -> bool:
@@ -150,8 +152,8 @@ def _is_first_scored(scorer: Scorer) -> bool:
 def _right(scores: list[Any]) -> int:
     """Return 1 if the first sentence is likelier than all others, 0 for a tie, -1 otherwise."""
     good, *bad = scores
-    lead = good - max(good if score is None else score for score in bad)
-    return 1 if lead > ALIKE else 0 if lead >= -ALIKE else -1
+    margin = good - max(good if score is None else score for score in bad)
+    return 1 if margin > ALIKE else 0 if margin >= -ALIKE else -1
 
 
 def _texts(result: dict[str, Any], location: str) -> list[str]:

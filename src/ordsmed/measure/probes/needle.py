@@ -71,7 +71,7 @@ class Needle(Choice):
             raise RecipeError(location, f"is read the way `{scorer.way}`", "masked or causal")
         possible = self._distances(scorer)
         if not possible:
-            problem = f"found {list(self.distances)}, for a model of {scorer.room:,} positions"
+            problem = f"found {list(self.distances)}, for a model of {scorer.max_tokens:,} positions"
             raise RecipeError(f"{location}.distances", problem, "at least one that it has room for")
         impossible = [distance for distance in self.distances if distance not in possible]
         note = f"; no room for {', '.join(map(str, impossible))}" if impossible else ""
@@ -80,7 +80,7 @@ class Needle(Choice):
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         text = self._text(scorer)
         words = self._words(scorer, text)
-        before, behind = (scorer.cut([part])[0].pieces for part in self.fact.split(WORD))
+        prefix, suffix = (scorer.cut([part])[0].pieces for part in self.fact.split(WORD))
         for distance in self._distances(scorer):
             for number in range(self.count):
                 draws = chance.bits(chance.key("needle", distance, number), np.arange(3)).astype(object)
@@ -88,9 +88,9 @@ class Needle(Choice):
                 wrong += wrong >= right
                 start = int(draws[2] % (len(text) - distance + 1))
                 between = text[start : start + distance]
-                question = [between, before, [words[right]], behind]
+                question = [between, prefix, [words[right]], suffix]
                 items = [
-                    self._item(scorer, np.concatenate([before, [words[planted]], behind, *question]), len(behind))
+                    self._item(scorer, np.concatenate([prefix, [words[planted]], suffix, *question]), len(suffix))
                     for planted in (right, wrong)
                 ]
                 yield Example(tuple(items), [distance, number])
@@ -123,7 +123,7 @@ class Needle(Choice):
 
     def _distances(self, scorer: Scorer) -> list[int]:
         fact = 2 * (sum(len(scorer.cut([part])[0]) for part in self.fact.split(WORD)) + 1)
-        return [distance for distance in self.distances if distance + fact <= scorer.room]
+        return [distance for distance in self.distances if distance + fact <= scorer.max_tokens]
 
     def _item(self, scorer: Scorer, pieces: Ints, behind: int) -> Item:
         """Mask the word before the last `behind` tokens; a causal model reads up to it."""

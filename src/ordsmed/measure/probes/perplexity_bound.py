@@ -1,7 +1,7 @@
 """Perplexity bound: an upper bound on a masked diffusion model's perplexity (MDLM, LLaDA).
 
-in a window of L tokens, n = 1 ... L random tokens are masked at once, every n with the same probability nats <= mean
-over the draws of L / n times the nats of the masked tokens
+In a window of L tokens, n random tokens are masked at once; every n from 1 to L has the same probability. The bound on
+the nats of the window is the mean, over the draws, of L / n times the nats of the masked tokens.
 
 A model trained with `diffusion` optimizes this bound. For other masked models it holds too, but it is loose.
 """
@@ -51,7 +51,7 @@ class PerplexityBound(FillingProbe, Choice):
 
     def _masked(self, window: Item, key: int) -> tuple[Item, ...]:
         """Return `draws` masked copies of a window, with mask counts spread evenly from one to all tokens."""
-        size, begin = window.asked, float(chance.unit(key, 0))
+        size, begin = window.scored_count, float(chance.unit(key, 0))
         result = []
         for draw in range(self.draws):
             amount = int((draw + begin) / self.draws * size) + 1

@@ -36,11 +36,11 @@ class PositionsRecord(Record):
     documents: int
     scores: list[tuple[float, int]]
 
-    def stored(self) -> list[Any]:
+    def to_list(self) -> list[Any]:
         return [self.bytes, self.tokens, self.documents, *itertools.chain.from_iterable(self.scores)]
 
     @classmethod
-    def restored(cls, values: Sequence[Any]) -> Self:
+    def from_list(cls, values: Sequence[Any]) -> Self:
         size, tokens, documents = values[:3]
         return cls(size, tokens, documents, [*zip(values[3::2], values[4::2], strict=True)])
 
@@ -75,9 +75,9 @@ class Positions(Choice):
     def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in ("masked", "causal"):
             raise RecipeError(location, f"is read the way `{scorer.way}`", "masked or causal")
-        if self.window > scorer.room:
-            most = f"at most {scorer.room:,}, the model's positions"
-            raise RecipeError(f"{location}.window", f"found {self.window:,}", most)
+        if self.window > scorer.max_tokens:
+            limit = f"at most {scorer.max_tokens:,}, the model's positions"
+            raise RecipeError(f"{location}.window", f"found {self.window:,}", limit)
         hidden = f", {self.mask_prob:.0%} of them masked at once" if scorer.way == "masked" else ""
         return f"consecutive windows of {self._size(scorer):,} tokens{hidden}"
 
@@ -85,14 +85,14 @@ class Positions(Choice):
         numbers = itertools.count()
 
         def windows(blocks: Iterable[Ints]) -> Iterator[Item]:
-            rest = np.zeros(0, np.int64)
+            remainder = np.zeros(0, np.int64)
             for block in blocks:
-                rest = np.concatenate([rest, block])
-                while len(rest) >= self._size(scorer):
-                    yield self._item(scorer, rest[: self._size(scorer)], next(numbers))
-                    rest = rest[self._size(scorer) :]
-            if len(rest) > 1:
-                yield self._item(scorer, rest, next(numbers))
+                remainder = np.concatenate([remainder, block])
+                while len(remainder) >= self._size(scorer):
+                    yield self._item(scorer, remainder[: self._size(scorer)], next(numbers))
+                    remainder = remainder[self._size(scorer) :]
+            if len(remainder) > 1:
+                yield self._item(scorer, remainder, next(numbers))
 
         for location, blocks in documents(self.files, self.key):
             for example in running.cut(scorer, windows, location, blocks):
@@ -146,7 +146,7 @@ class Positions(Choice):
         ]
 
     def _size(self, scorer: Scorer) -> int:
-        return self.window or min(scorer.room, LONGEST)
+        return self.window or min(scorer.max_tokens, LONGEST)
 
 
 def _name(number: int) -> str:

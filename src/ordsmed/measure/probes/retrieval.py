@@ -140,8 +140,8 @@ class Retrieval(VectorProbe, Choice):
         scores = {name: 100 * np.array([getattr(row, name) for row in records]) for name in RANKINGS}
         chance = 100 * np.mean([row.chance for row in records], 0)
         main = [clustered(column, *_independent(records)) for column in scores[self.ranking].T.tolist()]
-        facts = {name: over.mean for name, over in zip(MEASURES, main, strict=True)}
-        errors = {name: over.error for name, over in zip(MEASURES, main, strict=True)}
+        facts = {name: statistics.mean for name, statistics in zip(MEASURES, main, strict=True)}
+        errors = {name: statistics.error for name, statistics in zip(MEASURES, main, strict=True)}
         shown = {name: scores[name] for name in RANKINGS if name in (BY_VECTORS, BY_WORDS, self.ranking)}
         shown[f"{self.ranking} less {BY_WORDS}"] = scores[self.ranking] - scores[BY_WORDS]
         table = [[name, *_cells(values, records)] for name, values in shown.items()]
@@ -171,5 +171,5 @@ def _independent(records: Sequence[RetrievalRecord]) -> tuple[list[float], list[
 
 def _cells(values: np.ndarray, records: Sequence[RetrievalRecord]) -> Iterator[float]:
     for column in values.T.tolist():
-        over = clustered(column, *_independent(records))
-        yield from (over.mean, over.interval[1] - over.mean)
+        statistics = clustered(column, *_independent(records))
+        yield from (statistics.mean, statistics.interval[1] - statistics.mean)

@@ -101,7 +101,7 @@ class Similarity(VectorProbe, Choice):
             for name, score in CORRELATIONS.items()
         }
         options = f"errors from {DRAWS:,} bootstrap samples of the pairs"
-        return Finding({**facts, "pairs": len(records)}, errors, dict.fromkeys(facts, 0.0), how=options)
+        return Finding({**facts, "pairs": len(records)}, errors, dict.fromkeys(facts, 0.0), note=options)
 
     def as_line(self, record: SimilarityRecord) -> dict[str, Any]:
         return dict(vars(record))

@@ -94,7 +94,7 @@ class Wikitext(WindowedProbe, Choice):
     def _paged(self, scorer: Scorer, cutting: Cutting, text: str, path: Path) -> Iterator[Example]:
         """Yield pages one by one; a word is a part between white space, including empty parts at both ends."""
         for page in filter(str.strip, PAGE.split(text)):
-            ids = np.concatenate([cast(Ints, scorer.lead), scorer.cut([BY_SET[self.set](page)])[0].pieces])
+            ids = np.concatenate([cast(Ints, scorer.start_tokens), scorer.cut([BY_SET[self.set](page)])[0].pieces])
             words, size = len(re.split(r"\s+", page)), len(page.encode())
             counts = WikitextWindow(len(ids), words, words, size, 1, scorer.tokenizer.vocabulary)
             yield from windows.examples(cutting, ids, str(path), counts)

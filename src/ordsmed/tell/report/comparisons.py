@@ -59,7 +59,7 @@ def _read(path: Path) -> dict[str, Any] | None:
             return None
         return values.shaped(path, facts, ComparedFacts, "`ordsmed stability ONE OTHER` writes it again")
     except DataError as error:
-        values.tell_left_out(str(error))
+        values.note_left_out(str(error))
         return None
 
 

@@ -41,7 +41,7 @@ def losses(report: Mapping[str, Any], groups: Sequence[int]) -> list[tuple[str, 
             phases = [(x / unit, text) for x, text in _phases(report, groups, key)]
             notes = [f"{missing} not shown: {label} unknown."] if missing else []
             notes += [
-                f"Cut off at the top: {cut(name)}, which reaches {loss(top)}." for name, top in plot.leaps(curves)
+                f"Cut off at the top: {cut(name)}, which reaches {loss(top)}." for name, top in plot.cut_off(curves)
             ]
             note = "".join(f'<p class="note">{html.escape(text)}</p>' for text in notes)
             picture = plot.plot(axis, curves, "loss", phases, guessing=_guessing(report, groups))
@@ -159,9 +159,9 @@ def _phases(report: Mapping[str, Any], groups: Sequence[int], key: str) -> list[
     points, column = runs[0]["course"]["points"], COLUMNS.index(key)
     result = []
     for phase, first in runs[0]["course"]["phases"][1:]:
-        before = [row for row in points if row[0] < first and row[column] is not None]
-        if before:
-            result.append((before[-1][column], f"phase {phase}"))
+        rows_before = [row for row in points if row[0] < first and row[column] is not None]
+        if rows_before:
+            result.append((rows_before[-1][column], f"phase {phase}"))
     return result
 
 

@@ -53,10 +53,10 @@ def find(names: Sequence[str], more: Collection[str] = ()) -> list[Path]:
     """
     result: dict[Path, Path] = {}
     for name in names:
-        inner = list(_below(Path(name), DEEP))
-        if not inner and name not in more:
+        runs_below = list(_below(Path(name), DEEP))
+        if not runs_below and name not in more:
             raise RecipeError(name, _why_none(Path(name)), "the folder of a run, or one with runs")
-        for path in inner:
+        for path in runs_below:
             result.setdefault(path.resolve(), path)
     return list(result.values())
 
@@ -69,10 +69,10 @@ def _below(path: Path, deep: int) -> Iterator[Path]:
     try:
         if not deep or not path.is_dir():
             return
-        inner = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+        folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
     except OSError:
         return
-    for folder in sorted(inner, key=_by_number):
+    for folder in sorted(folders, key=_by_number):
         if folder.name not in ("checkpoints", "weights", "tokenizer", "tensorboard", "predictions"):
             yield from _below(folder, deep - 1)
 
@@ -177,7 +177,7 @@ def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> 
 
 
 def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return ranges of skipped steps; a range that grew because the next steps were no better counts once."""
+    """Return ranges of skipped steps. A range that was extended by later steps counts once."""
     result: list[dict[str, Any]] = []
     for stretch in values.tables(status.get("left_out")):
         first, last = (values.count(stretch.get(key)) for key in ("first", "last"))
@@ -185,9 +185,11 @@ def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
         if first is None or last is None:
             continue
         previous = result[-1] if result else {}
-        same = (previous.get("first"), previous.get("why")) == (first, reason)
-        result = result[:-1] if same else result
-        result.append({"first": first, "last": last, "why": reason, "times": previous["times"] + 1 if same else 1})
+        is_extended = (previous.get("first"), previous.get("why")) == (first, reason)
+        result = result[:-1] if is_extended else result
+        result.append(
+            {"first": first, "last": last, "why": reason, "times": previous["times"] + 1 if is_extended else 1}
+        )
     return result
 
 

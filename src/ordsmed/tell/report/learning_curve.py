@@ -75,11 +75,11 @@ class LearningCurve:
         self.pending = np.empty((0, 5))  # lines of an incomplete range: step, loss, tokens, seconds, flops
 
     def feed(self, block: bytes) -> None:
-        complete, end, rest = block.rpartition(b"\n")
+        complete, end, remainder = block.rpartition(b"\n")
         if not end:
             self.rest += block
         else:
-            complete, self.rest = self.rest + complete, rest
+            complete, self.rest = self.rest + complete, remainder
             self._lines(complete)
         if len(self.rest) > LONGEST:
             self._damage()
@@ -87,11 +87,11 @@ class LearningCurve:
 
     def end(self) -> str:
         """Finish the file and return what is wrong with its last line, if anything."""
-        rest, self.rest = self.rest, b""
-        if not rest.strip():
+        last_line, self.rest = self.rest, b""
+        if not last_line.strip():
             return ""
         damaged_before = self.damaged_count
-        self._lines(rest)
+        self._lines(last_line)
         if self.damaged_count == damaged_before:
             return ""
         self.damaged_count -= 1
@@ -183,8 +183,10 @@ class LearningCurve:
             self.phases.setdefault(int(phase), float(rows[np.argmax(rows[:, 4] == phase), 0]))
         counts = np.array([count for _, count in self.known.processes], dtype=float)
         begins = np.array([first for first, _ in self.known.processes], dtype=float)
-        which = np.clip(np.searchsorted(begins, rows[:, 0] - 1, side="right") - 1, 0, None) if len(counts) > 1 else 0
-        self.device_seconds += float((rows[:, 3] * counts[which]).sum())
+        start_number = (
+            np.clip(np.searchsorted(begins, rows[:, 0] - 1, side="right") - 1, 0, None) if len(counts) > 1 else 0
+        )
+        self.device_seconds += float((rows[:, 3] * counts[start_number]).sum())
         good = np.isfinite(rows[:, 1])
         if not good.all():
             bad = rows[~good]

@@ -37,8 +37,8 @@ class Follower:
         with path.open("rb") as file:
             stat = os.fstat(file.fileno())
             about = (known, most, stat.st_ino)
-            before, follower, location = self.known.get(path, (about, LearningCurve(known, most), 0))
-            if before != about or stat.st_size < location:
+            known_state, follower, location = self.known.get(path, (about, LearningCurve(known, most), 0))
+            if known_state != about or stat.st_size < location:
                 follower, location = LearningCurve(known, most), 0
             file.seek(location)
             while block := file.read(learning_curve.BLOCK):

@@ -20,7 +20,7 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     stamp = report["made"]
     yield f"# {plain(speeds.title(report))}"
     yield ""
-    yield from (line for part in searches.lead(report) for line in (plain(part), ""))
+    yield from (line for part in searches.summary_lines(report) for line in (plain(part), ""))
     sentences = [plain(run["summary"]) for run in report["runs"] if run["summary"]]
     ranked = list(map(plain, ranking.lines(report)))
     byline = [plain(f"{stamp['author']}, {stamp['at'][:10]}")] if stamp["author"] else []
@@ -102,14 +102,15 @@ def _about_compute(report: Mapping[str, Any]) -> str:
     if cost["device_hours"] is None:
         return "**Compute.** Unknown: no run here has written a step."
     machines = dict.fromkeys(run["machine"].split(";")[0] for run in runs if run["machine"])
-    text = f"**Compute.** {many(len(runs), 'run')}, {tables.few(cost['device_hours'])} device hours in total"
+    text = f"**Compute.** {many(len(runs), 'run')}, {tables.short_number(cost['device_hours'])} device hours in total"
     text += f" ({'; '.join(map(plain, machines))})" if machines else ""
     if cost["flops"] is not None:
         blank = f", unknown for {many(cost['without_flops'], 'run')}" if cost["without_flops"] else ""
         text += f", {operations(cost['flops'])} from the size of the networks{blank}"
     text += "; time of the final steps, without validation, saving and repeated work."
     if cost["kwh"] is not None:
-        return f"{text} Energy: {tables.few(cost['kwh'])} kWh, estimated at {report['made']['watts']:g} W per device."
+        energy = f"{tables.short_number(cost['kwh'])} kWh, estimated at {report['made']['watts']:g} W per device"
+        return f"{text} Energy: {energy}."
     return f"{text} Energy was not measured."
 
 

@@ -1,6 +1,6 @@
 """Ranking of runs that were trained on the same data for the same objective or task, as a sentence.
 
-Of 3 that learned mlm from the same data, the best by validation loss is b: 3.1000, 0.1000 less than a; the last is c
+Of 3 that learned mlm from the same data, the best by validation loss is b: 3.1000, 0.1000 less than a.
 """
 
 from __future__ import annotations

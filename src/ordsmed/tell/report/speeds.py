@@ -105,7 +105,7 @@ def _readable(path: Path) -> list[dict[str, Any]]:
     try:
         return _measurement_tables(path) if path.name == KEPT else _bench_table(path)
     except OrdsmedError as error:
-        values.tell_left_out(str(error))
+        values.note_left_out(str(error))
         return []
 
 
@@ -193,13 +193,15 @@ def _speeds(report: Mapping[str, Any]) -> Iterator[ReportTable]:
         parts += [f"the last {len(bench['rows'])} of {bench['all_rows']:,}"] if _is_cut(bench) else []
         parts += [f"time to train is unknown: length {n:,} was not measured" for n in bench.get("not_measured", [])]
         title, rows = str(bench["bench"]), ("speeds", number, "rows")
-        apart = [name for _, _, names in PARTS for name in names]
-        yield _grid(report, rows, f"speeds-{number}", f"Speeds: {title}", "; ".join(parts), without=[*common, *apart])
+        separate = [name for _, _, names in PARTS for name in names]
+        yield _grid(
+            report, rows, f"speeds-{number}", f"Speeds: {title}", "; ".join(parts), without=[*common, *separate]
+        )
         yield _published(report, number)
-        which = _distinguishing(bench["rows"]) or ["length", "batch", "precision"]
+        distinguishing = _distinguishing(bench["rows"]) or ["length", "batch", "precision"]
         for key, name, names in PARTS:
             if any(row.get(column) for row in bench["rows"] for column in names):
-                yield _grid(report, rows, f"{key}-{number}", f"{name}: {title}", "", only=[*which, *names])
+                yield _grid(report, rows, f"{key}-{number}", f"{name}: {title}", "", only=[*distinguishing, *names])
         train = "sum of rows divided by rates over all lengths; speed-up: time in fp32 or TF32 divided by this time"
         yield _grid(report, ("speeds", number, "time_to_train"), f"hours-{number}", f"Time to train: {title}", train)
         yield _grid(report, ("speeds", number, "failed"), f"not-measured-{number}", f"Not measured: {title}", "")
@@ -297,9 +299,9 @@ def bars(report: Mapping[str, Any], key: str) -> str:
         return ""
     rows = report["speeds"][int(number)]["rows"]
     lines = [line for row in rows for line in _bars(row, rows)]
-    most = max(value for _, value, _ in lines)
+    highest = max(value for _, value, _ in lines)
     items = "".join(
-        f'<li><span>{html.escape(name)}</span><b class="{kind}" style="width:{40 * value / most:.2f}%"></b>'
+        f'<li><span>{html.escape(name)}</span><b class="{kind}" style="width:{40 * value / highest:.2f}%"></b>'
         f"<em>{table.digits(value)}</em></li>"
         for name, value, kind in lines
     )

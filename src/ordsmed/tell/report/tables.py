@@ -95,7 +95,7 @@ def count(value: float) -> str:
 
 
 def loss(value: float) -> str:
-    """Format with four decimals, with more if it is small and fewer if it is large."""
+    """Format a loss with four decimals, a small one with more and a large one with fewer."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4f}" if abs(value) >= 0.01 or not value else f"{value:.3g}"
@@ -119,7 +119,7 @@ def hours(value: float) -> str:
     return duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
 
 
-def few(value: float) -> str:
+def short_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -148,8 +148,8 @@ def title(report: Mapping[str, Any]) -> str:
     if report["made"]["title"]:
         return str(report["made"]["title"])
     names, runs = [FolderPath(name).resolve().name for name in report["made"]["named"]], len(report["runs"])
-    rest = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
-    return cut(", ".join(names[:NAMED])) + rest + (f": {many(runs, 'run')}" if runs > len(names) else "")
+    more = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
+    return cut(", ".join(names[:NAMED])) + more + (f": {many(runs, 'run')}" if runs > len(names) else "")
 
 
 def tables(report: Mapping[str, Any]) -> list[ReportTable]:
@@ -209,7 +209,7 @@ def _rows_of_runs(
 
 
 def _differences(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """Yield tables of differing settings: settings as rows for few recipes, otherwise recipes as rows."""
+    """Yield tables of differing settings: settings as rows for short_number recipes, otherwise recipes as rows."""
     for number, difference in enumerate(report["differences"]):
         at: Path = ("differences", number, "rows")
         names = [cut(report["groups"][group]["name"]) for group in difference["groups"]]
@@ -298,7 +298,7 @@ def _trials(report: Mapping[str, Any]) -> Iterator[ReportTable]:
                 cells.at((*at, "seed"), str),
                 cells.at((*at, "step"), count),
                 *(cells.at((*at, "scores", key), score) for key in scores),
-                cells.at((*at, "seconds"), few),
+                cells.at((*at, "seconds"), short_number),
             )
         head = ("trial", *settings, "seed", "step", *scores, "seconds")
         about = f"the best by {run['trials'].get('score')}: {run['trials'].get('best')}"
@@ -329,8 +329,8 @@ STORES: Sequence[Column] = (
     ("dropped", "dropped", count),
     ("tokens", "tokens", count),
     ("held out", "held_out", count),
-    ("bytes a token", "bytes_a_token", few),
-    ("unknown", "unknown", few),
+    ("bytes a token", "bytes_a_token", short_number),
+    ("unknown", "unknown", short_number),
     ("tokenizer", "kind", str),
     ("vocabulary", "vocabulary", count),
     ("language", "language", str),
@@ -344,9 +344,9 @@ SKIPPED: Sequence[Column] = (
 )
 COST: Sequence[Column] = (
     ("time", "hours", hours),
-    ("device hours", "device_hours", few),
+    ("device hours", "device_hours", short_number),
     ("FLOPs", "flops", operations),
-    ("kWh", "kwh", few),
+    ("kWh", "kwh", short_number),
 )
 
 

@@ -87,6 +87,6 @@ def shaped(path: Path, facts: dict[str, Any], shape: Any, remedy: str) -> dict[s
 
 
 @functools.cache
-def tell_left_out(line: str) -> None:
+def note_left_out(line: str) -> None:
     """Print a note on a damaged file, once even if a served page is requested often."""
     say(f"{line}; it is left out")

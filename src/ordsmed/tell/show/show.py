@@ -116,8 +116,8 @@ def _settings(recipe: object, words: Sequence[str], defaults: bool) -> list[str]
     """Return the changed settings and the command that shows the others, or with `defaults` all settings."""
     if defaults:
         return _indent(settings.lines(settings.plain(recipe)))
-    rest = f"settings at their defaults: `{command('show', *words, '--all')}`"
-    return [*_indent(settings.lines(settings.changed(recipe))), rest]
+    default_settings = f"settings at their defaults: `{command('show', *words, '--all')}`"
+    return [*_indent(settings.lines(settings.changed(recipe))), default_settings]
 
 
 def layout(
@@ -138,9 +138,9 @@ def difference(first: str, second: str, overrides: Sequence[str] = ()) -> list[s
     keys = [k for k in dict.fromkeys([*flats[0], *flats[1]]) if flats[0].get(k) != flats[1].get(k)]
     if not keys:
         return [f"{first} and {second}: the same settings"]
-    wide = max(map(len, keys))
-    lines = [f"{'':{wide}}  {first} | {second}"]
-    return lines + [f"{k:{wide}}  {_as_text(flats[0].get(k))} | {_as_text(flats[1].get(k))}" for k in keys]
+    width = max(map(len, keys))
+    lines = [f"{'':{width}}  {first} | {second}"]
+    return lines + [f"{k:{width}}  {_as_text(flats[0].get(k))} | {_as_text(flats[1].get(k))}" for k in keys]
 
 
 def documents(name: str, step: int) -> list[str]:

@@ -102,10 +102,10 @@ def lines(folder: Path) -> list[str]:
 
 def _abandoned(folder: Path, status: Mapping[str, Any]) -> str:
     """Return a note if the run says it is running but no process works on it."""
-    began = folder / "environment.json"
-    if status.get("state") != "running" or not began.exists():
+    environment = folder / "environment.json"
+    if status.get("state") != "running" or not environment.exists():
         return ""
-    host = known.get("host") if isinstance(known := files.read_json(began), dict) else None
+    host = known.get("host") if isinstance(known := files.read_json(environment), dict) else None
     return ", but no process is working on it; run its command again" if is_left(folder, host) else ""
 
 
@@ -246,8 +246,10 @@ def _times(status: Mapping[str, Any]) -> Sequence[str]:
     if not isinstance(status.get("began"), int | float):
         return []
     took = status.get("seconds", status.get("training_seconds"))
-    spent = f"; {'took' if 'seconds' in status else 'training took'} {duration(took)}" if took is not None else ""
-    return [f"began: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(status['began']))}{spent}"]
+    duration_text = (
+        f"; {'took' if 'seconds' in status else 'training took'} {duration(took)}" if took is not None else ""
+    )
+    return [f"began: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(status['began']))}{duration_text}"]
 
 
 def _facts(key: str, value: object) -> list[str]:

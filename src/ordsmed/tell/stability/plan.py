@@ -134,7 +134,7 @@ def as_the_other(study: Study, compared_with: Study) -> Study:
 
 
 def unlike(settings: Iterable[str]) -> list[str]:
-    """Return the settings that change the task or data, so that scores are not comparable."""
+    """Return those of the settings that change the task or the data, so that scores are not comparable."""
     return [key for key in settings if ASKED.match(key)]
 
 

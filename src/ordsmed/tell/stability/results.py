@@ -167,17 +167,17 @@ def _statistics(scored: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any
 
 
 def ended(result: Mapping[str, Any]) -> str:
-    over, metric = result["over"].get(result["metric"], {"count": 0}), result["metric"]
-    if not over["count"]:
+    statistics, metric = result["over"].get(result["metric"], {"count": 0}), result["metric"]
+    if not statistics["count"]:
         return "no seed has a score"
-    deviation, mean = over["deviation"], over["mean"]
+    deviation, mean = statistics["deviation"], statistics["mean"]
     if deviation is None:
         return f"{metric} {mean:.4f}; one seed has no deviation"
-    low, high = over["interval"]
+    low, high = statistics["interval"]
     interval = f"{result['level']:.0%} interval of the mean {rounded(low, deviation)} to {rounded(high, deviation)}"
     return (
         f"{metric} {rounded(mean, deviation)} ± {rounded(deviation, deviation)}: mean and sample deviation (n - 1) of "
-        f"{many(over['count'], 'seed')}; {interval}"
+        f"{many(statistics['count'], 'seed')}; {interval}"
     )
 
 

@@ -36,7 +36,7 @@ class PairRow:
     anchor: str
     positive: str
     negatives: tuple[str, ...] = ()
-    scores: tuple[float, ...] = ()  # of the positive, or of it and each negative; empty: not given
+    scores: tuple[float, ...] = ()  # score of the positive, or of the positive and each negative; empty: no scores
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,7 @@ def _report_repeated(path: Path, pairs: Sequence[PairRow]) -> None:
         lines.setdefault((pair.anchor, pair.positive, *pair.negatives), []).append(pair.line)
     often = [numbers for numbers in lines.values() if len(numbers) >= OFTEN]
     if often:
-        most, more = max(often, key=len), sum(map(len, often)) - len(often)
+        example, more = max(often, key=len), sum(map(len, often)) - len(often)
         repeated = f"{many(len(often), 'pair', 'occurs', 'occur')} {OFTEN} times or more"
-        say(f"{path}: {repeated}, {many(more, 'row')} too many; the pair of line {most[0]} occurs {len(most):,} times")
+        most = f"the pair of line {example[0]} occurs {len(example):,} times"
+        say(f"{path}: {repeated}, {many(more, 'row')} too many; {most}")

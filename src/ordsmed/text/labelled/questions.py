@@ -87,8 +87,8 @@ class Report:
 
 def _many(count: int, kind: str) -> str:
     """Return the count with the kind in its singular or plural: `2 questions left out`, `1 question left out`."""
-    noun, _, rest = kind.partition(" ")
-    return f"{many(count, noun.removesuffix('s'))} {rest}"
+    noun, _, remainder = kind.partition(" ")
+    return f"{many(count, noun.removesuffix('s'))} {remainder}"
 
 
 def read(
@@ -113,7 +113,7 @@ def read(
 
 
 def placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
-    """Return the answer at its place in the context (None: not in it), and the kind of repair it needed."""
+    """Return the answer with its offset in the context, or None if it is not there, and the kind of repair."""
     text = answer.text.strip()
     start = answer.start + len(answer.text) - len(answer.text.lstrip())
     if not text:

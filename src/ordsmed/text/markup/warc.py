@@ -42,7 +42,7 @@ class Record:
 
 
 def records(path: Path, densest: int = read.DENSEST) -> Iterator[Record]:
-    """Yield the HTTP responses, files and converted texts of a file, in order. Pages not stored again are counted."""
+    """Yield the HTTP responses, files and converted texts of a file, in order. Count repeated pages."""
     for at, fields, block in _blocks(path, densest):
         url, location = fields.get("warc-target-uri", "").strip("<>"), _place(path, at)
         kind = fields.get("warc-type", "").lower()
@@ -99,7 +99,7 @@ def _fields(lines: list[bytes]) -> dict[str, str]:
 
 
 def _plain_body(body: bytes, answer: dict[str, str]) -> bytes | None:
-    """Return the body before it was encoded for transfer, or None if the encoding is unknown."""
+    """Return the body without its transfer encoding, or None if the encoding is unknown."""
     if "chunked" in answer.get("transfer-encoding", "").lower():
         body = _unchunked(body)
     packing = answer.get("content-encoding", "").lower()
@@ -209,13 +209,13 @@ class _Bytes:
 
     def take(self, length: int, keep: int) -> bytes:
         """Return the first `keep` of the next `length` bytes and skip the rest. Set `short` if there are fewer."""
-        kept, wanted = [], length
+        parts, wanted = [], length
         while wanted and self._more():
             piece = self._read(min(wanted, len(self._buffer) - self._next))
-            kept.append(piece[: max(keep - (length - wanted), 0)])
+            parts.append(piece[: max(keep - (length - wanted), 0)])
             wanted -= len(piece)
         self.short = wanted > 0
-        return b"".join(kept)
+        return b"".join(parts)
 
     def _read(self, length: int) -> bytes:
         piece = self._buffer[self._next : self._next + length]
