@@ -115,7 +115,6 @@ def write_run(work: MatchingWork, run: int, first: int, files: list[Path], count
 
 
 def _rows(path: Path, count: int, first: int, work: MatchingWork) -> Iterator[Array]:
-    """Yield the signatures of a file, some thousands at a time, after checking them."""
     wanted, remedy = f"{count:,} signatures of {work.how.permutations} '<u4'", "compute the signatures again"
     rows = mapped(path, wanted, remedy)
     if rows.dtype.str != "<u4" or rows.shape != (count, work.how.permutations):
@@ -185,7 +184,6 @@ def _entries(work: MatchingWork, lane: int, part: int, parts: int, state: Array)
 
 
 def firsts(group: Array) -> Array:
-    """Return True where a new group begins."""
     first = np.ones(len(group), bool)
     first[1:] = group[1:] != group[:-1]
     return first

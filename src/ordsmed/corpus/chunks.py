@@ -91,7 +91,6 @@ class Reading:
         self.bundles = [(number, bundle) for number, source in enumerate(sources) for bundle in source.bundles()]
 
     def run(self, map_in_order: MapInOrder, workers: int, part: tuple[int, int] = (0, 1)) -> None:
-        """Make the missing chunks: all, or those of this part of several."""
         with files.survive_disk(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         total = sum(source.settings.size() for source in self.sources)
@@ -166,7 +165,6 @@ class ChunkTask:
 
 
 def _work(task: ChunkTask) -> int:
-    """Do a task. Return the bytes that were read for it."""
     if task.batch:
         _make(task.folder, task.work, task.source, task.piece, task.number, task.batch)
         return task.bytes

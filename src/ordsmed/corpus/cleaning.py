@@ -51,13 +51,11 @@ class Work:
     "file of n-grams of held-out texts; documents that contain one are dropped"
 
     def names(self) -> list[str]:
-        """Return the names of the cleaning steps in the report. The second step of a kind is `length 2`."""
         kinds = [*(menu.kind_of(step) for step in self.clean), "tidy"]
         nth = [kinds[: at + 1].count(kind) for at, kind in enumerate(kinds)]
         return [f"{kind} {n}" if n > 1 else kind for kind, n in zip(kinds, nth, strict=True)]
 
     def nothing(self) -> Facts:
-        """Return empty facts."""
         return Facts(steps=[[0] * 5 for _ in self.names()])
 
 
@@ -78,7 +76,6 @@ class Facts:
     "some documents that contain held-out text, with the words"
 
     def add(self, facts: Facts) -> None:
-        """Add the counts of other documents."""
         self.read += facts.read
         self.documents += facts.documents
         self.replaced += facts.replaced
@@ -112,7 +109,6 @@ class CleanedBatch:
         return index
 
     def add(self, batch: CleanedBatch) -> None:
-        """Append the results for the next documents."""
         self.facts.add(batch.facts)
         self.raw += batch.raw
         self.lines += batch.lines

@@ -67,7 +67,6 @@ class Decontaminate:
             raise ValueError(f"words: found {problem}; wanted 1 <= shortest <= words <= 255")
 
     def grams(self) -> HeldOut:
-        """Return the hashes of the evaluation files."""
         return grams(self.paths, self.words, self.shortest)
 
 
@@ -97,7 +96,6 @@ class HeldOut:
     "how many of these were left out because they are too short"
 
     def hits(self, text: str) -> Hit | None:
-        """Return the first run of words that is held out, or None."""
         return self.search([text])[0]
 
     def search(self, texts: Sequence[str]) -> list[Hit | None]:
@@ -151,7 +149,6 @@ class HeldOut:
 
 
 def grams(paths: str | Sequence[str], n: int = 13, shortest: int = SHORTEST) -> HeldOut:
-    """Return all runs of `n` words of evaluation files, and shorter entries as a whole."""
     entries = short = waiting = 0
     hashes = [np.empty(0, "<u8")]
     for batch in _batches(entry for path in read.files(paths) for entry in _entries(path)):
@@ -256,7 +253,6 @@ def _powers(base: np.uint64) -> Array:
 
 
 def _runs(hashed: Array, shortest: int, longest: int) -> Iterator[tuple[int, Array]]:
-    """Yield each length with the hashes of all runs of this many words."""
     runs = np.zeros(len(hashed), np.uint64)
     for length in range(1, min(longest, len(hashed)) + 1):
         count = len(hashed) - length + 1
@@ -323,7 +319,6 @@ def _conll(path: Path) -> Iterator[str]:
 
 
 def _form(line: str) -> list[str]:
-    """Return the word of a line: the second field of CoNLL-U's ten, else the first."""
     fields = line.split("\t") if "\t" in line else line.split()
     if len(fields) != 10:
         return [] if line.startswith(("# ", "-DOCSTART-")) else [fields[0], " "]

@@ -49,7 +49,6 @@ class Library:
         self.starts = np.concatenate([[0], np.cumsum([chunk.facts.documents for chunk in chunks])])
 
     def __call__(self, number: int) -> str:
-        """Return the text of a document."""
         return self.document(number).text
 
     def document(self, number: int) -> Document:

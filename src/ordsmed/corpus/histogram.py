@@ -22,7 +22,6 @@ def count(numbers: NDArray[np.int64]) -> Counts:
 
 
 def named(counts: Counts) -> dict[str, int]:
-    """Return the counts from the first to the last bin that is not empty, by name."""
     filled = np.flatnonzero(counts)
     return {_name(n): int(counts[n]) for n in range(filled[0], filled[-1] + 1)} if len(filled) else {}
 
@@ -37,7 +36,6 @@ def lines(counts: Counts, wide: int = 0) -> list[str]:
 
 
 def svg(panels: Mapping[str, Mapping[str, Counts]]) -> str:
-    """Return an SVG with a panel per quantity and a color per split: shares of documents or sentences per bin."""
     return chart.histograms(panels, lambda bin: _name(bin).split("-")[0])
 
 

@@ -58,7 +58,6 @@ def _begins() -> NDArray[np.bool_]:
 
 
 def _values() -> Numbers:
-    """Return a number for every byte; digits are equal, white space is 0."""
     kinds, values = _kinds(), chance.bits(chance.key("linear", VERSION), np.arange(256))
     values[kinds == _DIGIT] = values[ord("0")]
     values[kinds == _BLANK] = 0
@@ -170,7 +169,6 @@ class Linear:
 
 
 def stamp(folder: Path) -> str:
-    """Return a hash that identifies the classifier."""
     return bytes_key((folder / WEIGHTS).read_bytes(), 16)
 
 
@@ -204,7 +202,6 @@ class HashedDocuments:
         return HashedDocuments(np.concatenate(rows), ends, np.array(gold))
 
     def some(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return the buckets of some documents, and their number for each."""
         begins = np.where(chosen > 0, self.ends[chosen - 1], 0)
         sizes = self.ends[chosen] - begins
         rows = [self.buckets[a:b] for a, b in zip(begins, self.ends[chosen], strict=True)]
@@ -235,7 +232,6 @@ def learn(
 
 
 def _errors(linear: Linear, rows: NDArray[np.int32], sizes: NDArray[np.int64], gold: NDArray[np.int64]) -> Floats:
-    """Return the predicted probabilities of each document minus the one-hot labels."""
     sums = np.concatenate([np.zeros((1, len(linear.labels))), np.cumsum(linear.weights[rows], 0, np.float64)])
     ends = np.cumsum(sizes)
     shares = softmax((sums[ends] - sums[ends - sizes]) / np.maximum(sizes, 1)[:, None] + linear.bias)

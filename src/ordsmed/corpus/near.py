@@ -118,7 +118,6 @@ def _found(folder: Path, order: Array, twin: Array, pairs: SimilarPairs, against
 
 
 def groups(duplicates: Duplicates, limit: int, members: int = 5) -> list[Group]:
-    """Return the kept documents with the most duplicates, at most `limit`."""
     kept, sizes = np.unique(duplicates.kept, return_counts=True)
     biggest = np.lexsort((kept, -sizes))[:limit]
     return [_group(duplicates, int(kept[n]), int(sizes[n]), members) for n in biggest]

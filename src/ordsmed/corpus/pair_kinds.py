@@ -157,7 +157,6 @@ KINDS: dict[str, Callable[[PairSource], Sides]] = {
 
 
 def _sentences(document: Document, length: int) -> Iterator[PassageSentence]:
-    """Yield the sentences. One that is longer than a passage is cut between words."""
     parts = (document if document.ends else Document(document.text, rules(document.text))).sentences()
     for number, part in enumerate(parts):
         text = " ".join(part.split())
@@ -195,5 +194,4 @@ def _size(sentences: Passage) -> int:
 
 
 def _text(sentences: Passage) -> str:
-    """Join sentences to a text with a paragraph per line."""
     return "\n".join(" ".join(sentence.text for sentence in paragraph) for paragraph in _cut(sentences))

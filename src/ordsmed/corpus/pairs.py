@@ -182,7 +182,6 @@ class Waiting:
             return str(json.loads(self._line(file, number))["positive"])
 
     def kept(self, settings: Pairing, folder: Path, dropped: Counter[str]) -> np.ndarray:
-        """Return the numbers of the pairs that are kept, in order."""
         stays = np.ones(len(self), bool)
         if settings.near and len(self):
             alike = Near(threshold=settings.near, keep="first")
@@ -197,7 +196,6 @@ class Waiting:
         return numbers
 
     def write(self, numbers: np.ndarray, target: Path) -> tuple[Counter[str], int]:
-        """Write these pairs. Return the number of each kind, and the number of documents."""
         kinds, documents = Counter[str](), set[int]()
         target.parent.mkdir(parents=True, exist_ok=True)
         with (

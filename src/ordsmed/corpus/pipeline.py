@@ -46,7 +46,6 @@ SHARE = 1_000_000  # least bytes of source, possibly packed, per process
 
 
 def workers_for(size: int) -> int:
-    """Return the number of processes for this many bytes of source."""
     return max(1, min(cores(), size // SHARE))
 
 
@@ -149,7 +148,6 @@ class Corpus:
 
     @property
     def shares(self) -> Shares:
-        """Return the shares of validation and test documents."""
         if self.split is not None:
             shares = Shares.read(str(self.split), self.exact)
         else:
@@ -212,7 +210,6 @@ class Corpus:
             shutil.rmtree(run.path / STEPS, ignore_errors=True)
 
     def read(self, run: Run, map_in_order: MapInOrder, part: tuple[int, int] = (0, 1)) -> Reading:
-        """Run the first step, or one part of it."""
         sources = self._sources()
         for source in sources:
             if hasattr(source.settings, "prepare"):
@@ -225,13 +222,11 @@ class Corpus:
         return reading
 
     def match(self, reading: Reading, chunks: Sequence[Chunk], map_in_order: MapInOrder) -> Matched:
-        """Run the second step."""
         if self.duplicates == "keep":
             return Matched()
         return match(reading.folder, chunks, reading.sources, self.near, map_in_order)
 
     def _grams(self, steps: Path) -> str:
-        """Return the file with the hashes of held-out texts; create it if it is missing."""
         assert self.held_out
         stamp = [settings.plain(self.held_out), read.stamp(read.files(self.held_out.paths))]
         path = steps / f"held-out-{value_key(stamp, 12)}.npy"

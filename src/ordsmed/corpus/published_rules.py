@@ -49,7 +49,6 @@ _ABBREVIATIONS = frozenset(_NAMED.split())
 
 
 def words(text: str) -> list[str]:
-    """Return words and symbols, in order."""
     return [word for run in text.split() for word in _parts(run)]
 
 
@@ -115,7 +114,6 @@ def count_sentences(parts: Iterable[str]) -> int:
 
 
 def is_sign(word: str) -> bool:
-    """Return whether a word consists of punctuation only."""
     return not any(char.isalnum() or not _is_punctuation(char) for char in word)
 
 
@@ -183,7 +181,6 @@ class PublishedRules:
         return text
 
     def prepared(self, text: str) -> str:
-        """Return the part of a text to which the rules apply."""
         return text
 
     def sampled(self) -> int:
@@ -214,12 +211,10 @@ class PublishedRules:
 
 
 def language_of(meta: Mapping[str, Any]) -> str:
-    """Return the language of a document, or "und" if unknown."""
     return str(meta.get("language", UNTOLD))
 
 
 def by_language(documents: Iterable[Document]) -> dict[str, list[str]]:
-    """Return the texts of each language."""
     texts = defaultdict[str, list[str]](list)
     for document in documents:
         texts[language_of(document.meta)].append(document.text)

@@ -26,7 +26,6 @@ def grams(keys: Numbers, n: int) -> Numbers:
 
 
 def sums(lengths: Numbers, n: int) -> Numbers:
-    """Return the number of characters of each run of n words."""
     ends = np.concatenate([[0], np.cumsum(lengths)])
     return ends[n:] - ends[:-n]
 

@@ -25,7 +25,6 @@ def facts(
     matched: Matched,
     writers: Mapping[str, PartWriter],
 ) -> dict[str, Any]:
-    """Return the facts for `status.json`."""
     entries, whole = [], Facts()
     for number, source in enumerate(sources):
         of_source = Facts()
@@ -54,7 +53,6 @@ def facts(
 
 
 def largest_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the counts, largest first. Equal counts are sorted by name, to be reproducible."""
     return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
@@ -74,7 +72,6 @@ def _counted(encodings: Mapping[str, int]) -> str:
 
 
 def print_summary(facts: Mapping[str, Any]) -> None:
-    """Print the summary at the end."""
     for name in ("train", "validation", "test"):
         count = facts[name]
         if count["documents"]:
@@ -90,7 +87,6 @@ def print_summary(facts: Mapping[str, Any]) -> None:
 
 
 def write(folder: Path, title: str, facts: Mapping[str, Any]) -> None:
-    """Write the page `report.md`."""
     files.write_text(folder / "report.md", "\n".join([f"# {title}", "", *_page(facts)]) + "\n")
 
 

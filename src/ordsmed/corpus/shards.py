@@ -142,7 +142,6 @@ def _assign(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path
 
 
 def _longest_first(sizes: Sizes) -> Iterator[tuple[int, int]]:
-    """Yield number and size of every document, the largest first, equal ones in order."""
     order = (_LONGEST - np.minimum(sizes, _LONGEST)).astype(np.uint64) << np.uint64(36)
     order |= np.arange(len(sizes), dtype=np.uint64)
     order.sort()

@@ -174,7 +174,6 @@ class PairComparison:
         return like, similarity
 
     def _tried(self, ranks: Array) -> Array:
-        """Return for each rank the number of others whose text was compared with its text and was not similar."""
         first = _joined(ranks, np.zeros(1, "<u4"))
         return np.searchsorted(self.apart, first + np.uint64(1 << 32)) - np.searchsorted(self.apart, first)
 

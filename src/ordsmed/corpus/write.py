@@ -96,7 +96,6 @@ def _sized(
 
 
 def _changed_sizes(stem: str, rows: np.ndarray, numbers: np.ndarray, name: str) -> list[int]:
-    """Return the sizes of some documents of a chunk with a number in their metadata."""
     at = read_index(stem)["at"][rows].tolist()
     with Path(f"{stem}.jsonl").open("rb") as file:
         sizes = []
@@ -113,7 +112,6 @@ def _rows(
     borders: np.ndarray,
     purposes: Sequence[str],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield for each chunk the kept documents and the split of each (an index of SIDES)."""
     for number, (chunk, keep, (sizes, written, noted)) in enumerate(zip(chunks, kept, sized, strict=True)):
         index, rows = chunk.index, np.zeros(len(keep), ROW)
         rows["chunk"], rows["size"], rows["written"], rows["number"] = number, sizes, written, noted
@@ -190,7 +188,6 @@ def _tasks(
 def _write_part(
     split: str, folder: Path, number: int, again: bool, rows: np.ndarray, stems: Mapping[int, str], name: str
 ) -> tuple[str, PartWriter, int]:
-    """Write a part file of a split. Return the split, the part, and the bytes that were read for it."""
     with PartWriter(folder, sys.maxsize, again=again, first=number) as writer, contextlib.ExitStack() as stack:
         opened, file = -1, None
         for chunk, at, size, written, noted, *counts in rows.tolist():
@@ -211,7 +208,6 @@ def _write_part(
 
 
 def _named(chunks: Sequence[Chunk]) -> list[tuple[str, str, int]]:
-    """Return the folders and names of the chunks, and their numbers of documents."""
     return [(*Path(chunk.stem).parts[-2:], chunk.facts.documents) for chunk in chunks]  # type: ignore[misc]
 
 
@@ -240,7 +236,6 @@ def _resumes(out: Path, inputs: list[Any], dropped: np.ndarray) -> bool:
 
 
 def _with(line: bytes, name: str, number: int) -> bytes:
-    """Return the line of a document with a number in its metadata."""
     import msgspec
 
     document = msgspec.json.decode(line, type=Document)

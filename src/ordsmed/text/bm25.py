@@ -85,7 +85,6 @@ class Bm25:
         return best, scores[best]
 
     def save(self, folder: Path) -> None:
-        """Write the index as files of a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("starts", "passages", "weights"):
             with files.writing(folder / f"{name}.npy") as file:

@@ -60,7 +60,6 @@ def _possessive(text: str, at: int) -> bool:
 
 
 def _base_character(text: str, at: int) -> str:
-    """Return the character before offset `at` that is not a combining mark."""
     while at > 1 and _modifies_previous(text[at - 1]):
         at -= 1
     return text[at - 1]

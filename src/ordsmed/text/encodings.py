@@ -167,7 +167,6 @@ def guess(sample: bytes, whole: bool) -> str | None:
 
 
 def _variant(name: str, sample: bytes) -> str:
-    """Return `name`, or its variant that has letters where `name` has symbols, if the sample contains these letters."""
     for usual, similar, pattern in _VARIANTS:
         if name == usual and pattern.search(sample) and not (usual == "cp1252" and _C1.search(sample)):
             return similar

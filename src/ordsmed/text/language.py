@@ -74,7 +74,6 @@ def evidence(text: str) -> int:
 
 
 def weigh(text: str) -> dict[str, float]:
-    """Return languages and their probabilities, the most probable first."""
     return {"nb" if label == "no" else label: chance for label, chance in _identifier().rank(text)}
 
 

@@ -108,7 +108,6 @@ def replacements_told(path: object) -> Iterator[None]:
 
 
 def tally() -> Tally:
-    """Return the innermost tally, in which a reader counts what it reads."""
     return _tallies.stack[-1]
 
 
@@ -392,7 +391,6 @@ def _expand(name: str) -> list[Path]:
 
 
 def _unread(path: Path) -> str:
-    """Return why an entry of a folder is not read although it is not a folder; empty if it is read."""
     if path.is_symlink() and not path.is_file():
         return "a link to a folder" if path.is_dir() else "a link that leads nowhere"
     return "" if path.is_file() or path.is_dir() else "a FIFO, socket or device"
@@ -400,7 +398,6 @@ def _unread(path: Path) -> str:
 
 @functools.cache
 def _report_unread(folder: Path, names: tuple[str, ...]) -> None:
-    """Report the entries of a folder that are not read, once per process."""
     if names:
         shown = [*names[:LISTED], *([f"{len(names) - LISTED:,} more"] if names[LISTED:] else [])]
         say(f"{folder}: left out: {', '.join(shown)}")

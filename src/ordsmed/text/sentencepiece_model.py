@@ -56,7 +56,6 @@ class SentencePieceModel:
     remove_extra_whitespaces: bool  # whether spaces at the ends and repeated spaces are dropped
 
     def names(self, *kinds: int) -> list[str]:
-        """Return the pieces of these kinds, in order."""
         return [piece for piece, kind in zip(self.pieces, self.kinds, strict=True) if kind in kinds]
 
 

@@ -50,7 +50,6 @@ class Descent:
         return {"kept": len(self.kept), **means, "new": len(self.new)}
 
     def describe(self) -> str:
-        """Return the counts as a sentence."""
         lengths = Counter(min(len(pieces), 5) for pieces in self.spelled.values())
         of = ", ".join(f"{'5 and more' if n == 5 else n}: {lengths[n]:,}" for n in sorted(lengths))
         of = f" ({of})" if of else ""
@@ -59,7 +58,6 @@ class Descent:
 
 
 def descent(old: Tokenizer, new: Tokenizer) -> Descent:
-    """Return how the pieces of a new tokenizer are derived from those of an old one."""
     writer = Writer(old)
     capitals = new.lowercase and not old.lowercase
     copied, spelled, unknown = _roles(old, new), dict[int, list[int]](), list[int]()
@@ -148,7 +146,6 @@ def _reader(tokenizer: Tokenizer) -> Callable[[str], Surface]:
 
 
 def kind_of(tokenizer: Tokenizer) -> Kind:
-    """Return how the tokenizer's pieces mark where words begin."""
     if tokenizer.byte_level:
         return "bytes"
     if tokenizer.prefix:

@@ -143,7 +143,7 @@ def test_kernels_and_attention_stand_beside_what_they_make(
     assert (found["kernels"], found["attention"]) == ("ours for lstm", "torch's kernel")
     [kept] = measurements.read(measurements.PLACE)
     assert (kept.kernels, kept.attention) == (found["kernels"], found["attention"])
-    assert training.beside(kept, bench_rounds.Spread(1.0, 1.0, 1.0)).kernels == ""
+    assert training.reference_measurement(kept, bench_rounds.Spread(1.0, 1.0, 1.0)).kernels == ""
     monkeypatch.setattr("ordsmed.train.job._begin_kernels", lambda *given: "")
     monkeypatch.setattr("ordsmed.train.plan.way", lambda *_, **how: [])
     assert not {"kernels", "attention"} & measured("bench/bert-mini", *BERT, "steps=3").keys()

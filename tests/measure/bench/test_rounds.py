@@ -36,7 +36,7 @@ def test_the_clock_is_read_between_rounds_alone(clock: Any) -> None:
     joules = itertools.accumulate([100.0, 5.0, 6.0, 7.0])
     measured = Rounds(CPU, 7, 3, 2, lambda: next(joules))
     for step in range(1, 10):
-        measured.each(step)
+        measured.end_of_step(step)
     assert measured.seconds == [2.0, 0.5, 2.0]
     assert measured.energy == 18 / 7
     assert Spread.of(measured.seconds) == Spread(2.0, 0.5, 2.0)
@@ -47,7 +47,7 @@ def test_a_round_in_which_something_was_compiled_is_left_out_where_others_stand(
     clock([0.0, 1.0, 21.0, 23.0])
     measured = Rounds(CPU, 3, 3, 1, float, graphs=counts.__next__)
     for step in range(1, 5):
-        measured.each(step)
+        measured.end_of_step(step)
     assert (measured.seconds, measured.compiled) == ([1.0, 20.0, 2.0], [False, True, False])
     assert measured.steady(measured.seconds) == [1.0, 2.0]
     assert measured.steady([5.0, 6.0, 7.0]) == [5.0, 7.0]
@@ -61,7 +61,7 @@ def test_there_are_no_more_rounds_than_steps(clock: Any) -> None:
     clock([0.0, 1.0, 3.0])
     measured = Rounds(CPU, 2, 5, 1, float)
     for step in range(1, 4):
-        measured.each(step)
+        measured.end_of_step(step)
     assert measured.seconds == [1.0, 2.0]
 
 
@@ -71,7 +71,7 @@ def test_what_is_measured_beside_has_its_turn_before_each_round(clock: Any) -> N
     clock([0.0, 100.0, 106.0, 110.0, 114.0, 120.0])  # begin, warm, its 2 steps, our 2, its 2, our 2
     measured = Rounds(CPU, 4, 2, 3, float, asked.append)
     for step in range(1, 8):
-        measured.each(step)
+        measured.end_of_step(step)
     assert asked == [3, 2, 2]
     assert measured.reference_seconds == [3.0, 2.0]
     assert measured.seconds == [2.0, 3.0]

@@ -97,7 +97,7 @@ def test_only_completions_are_scored(family: str, way: str, folder: Path, tmp_pa
     [first, *_] = probe.examples(scorer)
     row = json.loads((folder / "comps/comps_base.jsonl").read_text().splitlines()[0])
     pieces = len(scorer.tokenizer.pipeline.encode(row["property_phrase"], add_special_tokens=False).ids)
-    assert [item.asked for item in first.items] == [pieces, pieces]
+    assert [item.scored_count for item in first.items] == [pieces, pieces]
     [record, *_] = asked(probe, scorer)
     text = f"{row['prefix_acceptable']} {row['property_phrase']}"
     [item] = scorer.cut([text])

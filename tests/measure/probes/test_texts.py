@@ -107,7 +107,7 @@ def test_a_last_word_of_one_token_is_asked_without_a_sign_too(gpt2: Any, tmp_pat
     logs = []
     for scorer in (signed, bare):
         [example] = probe.examples(scorer)
-        assert [item.asked for item in example.items] == [1, 1]
+        assert [item.scored_count for item in example.items] == [1, 1]
         logs.append([score.logs.tolist() for score in scorer.scores([*example.items])])
     assert logs[0] == logs[1]
 
@@ -188,7 +188,7 @@ def test_a_drawn_window_of_one_asked_token_is_kept(gpt2: Any, tmp_path: Path) ->
         path = tmp_path / f"{size}.jsonl"
         path.write_text(json.dumps({"text": "the " * size}) + "\n")
         items = sampled_windows.items(ways.scorer(gpt2), [str(path)], "text", 4, None, 0)
-        counts.append(sum(item.asked for item in items))
+        counts.append(sum(item.scored_count for item in items))
     assert np.diff(counts).tolist() == [1] * 4
 
 
@@ -239,7 +239,7 @@ class Even:
         return [Item(np.arange(len(text.split()))) for text in texts]
 
     def scores(self, items: list[Item], *, best: bool = False) -> list[Scores]:
-        return [Scores(np.full(item.asked, -math.log(8)), np.zeros(item.asked, bool)) for item in items]
+        return [Scores(np.full(item.scored_count, -math.log(8)), np.zeros(item.scored_count, bool)) for item in items]
 
 
 def by_hand(probe: Any) -> Any:

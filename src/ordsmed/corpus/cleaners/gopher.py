@@ -139,7 +139,6 @@ def _runs(parts: list[str], size: int) -> Iterator[tuple[str, float]]:
 
 
 def _again(grams: np.ndarray, lengths: np.ndarray, n: int) -> int:
-    """Return the number of characters in repeated runs. The search continues behind such a run."""
     if len(np.unique(grams)) == len(grams):
         return 0
     seen, characters, at, numbers = set[int](), 0, 0, grams.tolist()

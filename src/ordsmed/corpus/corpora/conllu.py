@@ -82,7 +82,6 @@ class _Joined:
 
 
 def _sentences(path: Path, lines: Iterator[str]) -> Iterator[_Sentence]:
-    """Yield the sentences with text. Comments of a sentence without text are passed to the next."""
     sentence = _Sentence(1)
     for number, line in enumerate(lines, 1):
         if line.startswith("#"):
@@ -115,7 +114,6 @@ def _word(sentence: _Sentence, line: str, location: str) -> None:
 
 
 def _finish(sentence: _Sentence) -> bool:
-    """Set the text of a sentence and return whether it has any. Tidy it now, so that its length stays the same."""
     if not sentence.text:
         sentence.text = "".join(form + " " * space for form, space in sentence.words)
     sentence.text = tidy(sentence.text, "none")

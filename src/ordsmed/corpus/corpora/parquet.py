@@ -48,7 +48,6 @@ class Parquet(FileSource, Choice):
     "invalid UTF-8: stop with an error that names the byte (strict), or write U+FFFD for it and count it (replace)"
 
     def pieces(self) -> list[Piece]:
-        """Return the files, in sorted order; large ones as ranges of row groups."""
         return [piece for path in read.files(self.path) for piece in _pieces(path)]
 
     def read(self, piece: Piece) -> Iterator[Document]:
@@ -126,7 +125,6 @@ def _is_arrow(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _batches(path: Path) -> Iterator[Any]:
-    """Yield the batches of an Arrow file or stream, which is memory-mapped."""
     pyarrow = _pyarrow()
     try:
         with pyarrow.memory_map(str(path)) as mapped:

@@ -197,6 +197,5 @@ ROWS: dict[str, Callable[[Row, str, str, Edition], SuiteQuestion | None]] = {
 
 
 def check(question: SuiteQuestion) -> SuiteQuestion:
-    """Raise an error if a sentence holds half of a surrogate pair."""
     valid("".join(text for text, _ in question.sentences), question.place)
     return question

@@ -56,7 +56,6 @@ class Gain:
 
     @property
     def log_likelihood(self) -> float:
-        """Increase of the log-likelihood of all reading times, in nats."""
         return self.rows / 2 * math.log((1 - self.without) / (1 - self.with_it))
 
 

@@ -353,7 +353,6 @@ def _skewed_source(sentences: int) -> MadeUp:
 
 
 def measure_encode(recipe: Bench) -> dict[str, Any]:
-    """Compare `encode` with `encode_batch_fast` of the tokenizers library on the same sentences and cores."""
     import resource
 
     from ordsmed.corpus.folder import documents, parts

@@ -340,7 +340,6 @@ class ProbeRun:
         return costs
 
     def _chunks(self) -> Iterator[list[Example]]:
-        """Yield examples in chunks of about `COST` tokens, whose limits depend on the content alone."""
         chunk: list[Example] = []
         cost = 0
         for example in self.probe.examples(self.scorer):

@@ -215,7 +215,6 @@ def _name(result: dict[str, Any], key: str) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Replace NaN and infinite numbers by None, because JSON has neither."""
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list):

@@ -42,7 +42,6 @@ class ChoiceProbe:
     COUNTED: ClassVar[tuple[str, str]] = ("examples", "group")  # names of examples and of their groups in results
 
     def fits(self, scorer: Scorer, location: str) -> str:
-        """Return no note, because models of every family can answer."""
         return ""
 
     def questions(self) -> Iterator[ChoiceQuestion]:
@@ -53,7 +52,6 @@ class ChoiceProbe:
         raise NotImplementedError
 
     def guess(self, record: Any) -> float:
-        """Return the probability that a random choice is right."""
         raise NotImplementedError
 
     def facts(self, records: list[Any]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ TRIED = 64  # positions at which a cut is tried
 
 
 def documents(files: Sequence[str], key: str) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield each document's place and its text in blocks."""
     for name in files:
         if kind_of_folder(Path(name)) is FolderKind.STORE:
             remedy = "`--probe perplexity` reads it, as its only input; for a masked model `pseudo_perplexity`"
@@ -86,7 +85,6 @@ def _end(scorer: Scorer, text: str, begin: int) -> int:
 
 
 def lines(blocks: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a text that are not empty, without line ends."""
     remainder = ""
     for block in blocks:
         *whole, remainder = (remainder + block).split("\n")

@@ -7,7 +7,7 @@ window 4      0 1 2 3 | 4 5 6 7 | 8          the last window is extended to the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,29 +15,20 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.measure.likelihood import running, sampled_windows
 from ordsmed.measure.likelihood.documents import documents
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer
-from ordsmed.measure.likelihood.probe import Example, PairedExample
-from ordsmed.measure.likelihood.windows import line_of_window, paired_windows
+from ordsmed.measure.likelihood.probe import Example
+from ordsmed.measure.likelihood.windows import WindowProbe
 
 LONGEST = 128  # default tokens per window
 
 
-class FillingProbe:
+class FillingProbe(WindowProbe):
     """Probe that scores each token once, from both sides of its window."""
 
     files: tuple[str, ...]
     key: str
-    window: int
-    best: ClassVar[bool] = False
-    by_windows: ClassVar[bool] = True  # compare only models whose tokenizers split texts the same way
     prefers: ClassVar[tuple[str, ...]] = ("masked",)
     ways: ClassVar[tuple[str, ...]] = ("masked",)
     RECORD: ClassVar = running.TextWindow
-    LEAST: ClassVar[dict[str, int]] = {"window": 0}
-
-    def __post_init__(self) -> None:
-        for name, least in self.LEAST.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
 
     def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in self.ways:
@@ -61,12 +52,6 @@ class FillingProbe:
             return
         for location, blocks in documents(self.files, self.key):
             yield from running.cut(scorer, lambda ids: end_to_end(ids, size), location, blocks)
-
-    def as_line(self, record: running.TextWindow) -> dict[str, Any]:
-        return line_of_window(record)
-
-    def compared(self, records: list[running.TextWindow]) -> list[PairedExample]:
-        return paired_windows(records)
 
     def _size(self, scorer: Scorer) -> int:
         return self.window or min(scorer.max_tokens, LONGEST)

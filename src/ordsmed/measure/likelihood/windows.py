@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from ordsmed.base.checks import or_more
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many
@@ -95,20 +96,34 @@ class Window(Record):
 W = TypeVar("W", bound=Window)
 
 
-class WindowedProbe:
-    """Base class of probes that score running text from left to right."""
+class WindowProbe:
+    """Base class of probes whose records are windows."""
 
-    overlap: int
     window: int
     best: ClassVar[bool] = False
     by_windows: ClassVar[bool] = True  # compare only models whose tokenizers split texts the same way
-    prefers: ClassVar[tuple[str, ...]] = ("causal",)
-    LEAST: ClassVar[dict[str, int]] = {"overlap": 0, "window": 0}
+    LEAST: ClassVar[dict[str, int]] = {"window": 0}
 
     def __post_init__(self) -> None:
-        for name, least in self.LEAST.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
+        or_more(self, **self.LEAST)
+
+    def as_line(self, record: Window) -> dict[str, Any]:
+        return {"nats": record.nats, "targets": record.targets}
+
+    def compared(self, records: Sequence[Window]) -> list[PairedExample]:
+        """Return windows as paired examples, identified by their number and their count of scored tokens."""
+        return [
+            PairedExample(f"{number}:{row.targets}", "", {"nats_per_token": row.nats}, row.targets)
+            for number, row in enumerate(records)
+        ]
+
+
+class WindowedProbe(WindowProbe):
+    """Base class of probes that score running text from left to right."""
+
+    overlap: int
+    prefers: ClassVar[tuple[str, ...]] = ("causal",)
+    LEAST: ClassVar[dict[str, int]] = {"overlap": 0, "window": 0}
 
     def cutting(self, scorer: Scorer, location: str = "") -> Cutting:
         return Cutting.of(scorer, self.window, self.overlap, location or kind_of(self))
@@ -119,28 +134,10 @@ class WindowedProbe:
     def record(self, example: Example, scores: list[Scores]) -> Any:
         return with_scores(example.about, scores)
 
-    def as_line(self, record: Window) -> dict[str, Any]:
-        return line_of_window(record)
-
-    def compared(self, records: list[Any]) -> list[PairedExample]:
-        return paired_windows(records)
-
 
 def with_scores(counts: W, scores: Sequence[Scores]) -> W:
     nats, targets = -math.fsum(score.total for score in scores), sum(len(score.logs) for score in scores)
     return replace(counts, nats=nats, targets=targets)
-
-
-def line_of_window(record: Window) -> dict[str, Any]:
-    return {"nats": record.nats, "targets": record.targets}
-
-
-def paired_windows(records: Sequence[Window]) -> list[PairedExample]:
-    """Return windows as paired examples, identified by their number and their count of scored tokens."""
-    return [
-        PairedExample(f"{number}:{row.targets}", "", {"nats_per_token": row.nats}, row.targets)
-        for number, row in enumerate(records)
-    ]
 
 
 def examples(cutting: Cutting, ids: Ints, location: str, counts: Window) -> Iterator[Example]:
@@ -158,7 +155,6 @@ def _instead(way: str) -> str:
 
 
 def summed(records: Sequence[W]) -> W:
-    """Return a record with the sums of all counts and scores."""
     columns = zip(*(record.to_list() for record in records), strict=True)
     return type(records[0]).from_list([math.fsum(column) for column in columns])
 
@@ -185,7 +181,6 @@ def perplexities(records: Sequence[Window], units: dict[str, float], words: int,
 
 
 def guessing(count: int, total: float, units: dict[str, float], words: int) -> dict[str, float]:
-    """Return the scores of a uniform distribution over the vocabulary."""
     loss = math.log(words) * count
     even = {"perplexity": float(words)}
     return even | ({"bits_per_byte": loss / math.log(2) / units["byte"]} if "byte" in units else {})

@@ -173,7 +173,6 @@ class BabyLmSuite(Choice):
         return self._finding(records, {})
 
     def with_revisions(self, records: list[SuiteRecord], revisions: Mapping[float, list[SuiteRecord]]) -> Finding:
-        """Return the finding, including the records of revisions by words of training."""
         return self._finding(records, revisions)
 
     def at_revisions(self) -> BabyLmSuite | None:
@@ -360,7 +359,6 @@ def _acquired(scorer: Scorer, folder: Path, edition: Edition) -> Iterator[Exampl
 
 
 def _questions(records: Sequence[SuiteRecord]) -> list[QuestionRecord]:
-    """Return the records of questions with a right choice."""
     return [row for row in records if isinstance(row, QuestionRecord) and PARTS[row.part].guess is not None]
 
 

@@ -47,11 +47,9 @@ class VectorProbe:
         raise NotImplementedError
 
     def finding(self, records: list[Any]) -> Finding:
-        """Summarize all records."""
         raise NotImplementedError
 
     def as_line(self, record: Any) -> dict[str, Any]:
-        """Return a record as the dictionary that `--each` writes."""
         raise NotImplementedError
 
     def compared(self, records: list[Any]) -> list[PairedExample]:

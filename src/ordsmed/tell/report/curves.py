@@ -30,7 +30,6 @@ def subjects(report: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def losses(report: Mapping[str, Any], groups: Sequence[int]) -> list[tuple[str, str]]:
-    """Return the name and the chart of each axis on which something is known."""
     colored = _colored(report, groups)
     result = []
     for key, label in AXES:
@@ -55,7 +54,6 @@ def _guessing(report: Mapping[str, Any], groups: Sequence[int]) -> float | None:
 
 
 def scores(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return titles and charts of validation scores over steps, for a few runs."""
     runs = [run for run in report["runs"] if run["course"] and any(run["course"]["scores"].values())]
     if len(runs) > plot.COLORED:
         return []
@@ -166,7 +164,6 @@ def _phases(report: Mapping[str, Any], groups: Sequence[int], key: str) -> list[
 
 
 def probes(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return titles and charts of probe scores over training, for probes that were run at several steps."""
     result: dict[tuple[str, str, str], dict[str, list[dict[str, Any]]]] = {}
     for run in report["runs"]:
         for row in run["probes"]:

@@ -194,7 +194,6 @@ def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _table(path: Path, notes: list[str]) -> dict[str, Any]:
-    """Return the facts of a file; nothing, with a note, if it cannot be read."""
     try:
         return values.table(values.clean(files.read_table(path)))
     except OrdsmedError as error:
@@ -386,7 +385,6 @@ def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 
 
 def _dropped(store: Mapping[str, Any]) -> int | None:
-    """Return the number of documents dropped by cleaning, as duplicates, or for other reasons."""
     tables = [store[key] for key in ("dropped", "left_out") if isinstance(store.get(key), dict)]
     counts = [values.count(count) or 0 for reasons in tables for count in reasons.values()]
     return int(sum(counts)) if tables else None
@@ -409,7 +407,6 @@ def _note_state(path: Path, facts: dict[str, Any]) -> None:
 
 
 def silence(path: Path) -> float:
-    """Return the seconds since a run last wrote; infinity if unknown."""
     try:
         return max(
             0.0,
@@ -421,7 +418,6 @@ def silence(path: Path) -> float:
 
 
 def _note_scores(facts: dict[str, Any]) -> None:
-    """Note the verdict on a run, or that it scores no better than guessing."""
     scores, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
     keys = ["validation"] if facts["kind"] == "pretrain" else [key for key in guessing if key not in UNRANKED]
     known = [key for key in keys if key in scores and key in guessing]

@@ -155,7 +155,6 @@ class LearningCurve:
             self.validations = [*self.validations[:-1:2], self.validations[-1]]
 
     def _add(self, rows: Numbers) -> None:
-        """Add training steps with columns step, loss, tokens, seconds, phase."""
         flops = self._flops(rows[:, 4])
         self._count(rows)
         cumulated = np.cumsum(np.column_stack([rows[:, 2], rows[:, 3], flops]), axis=0)
@@ -289,7 +288,6 @@ def _columns(lines: Sequence[MetricsLine]) -> Numbers:
 
 
 def _stretches(rows: Numbers, width: int, count: int) -> Numbers:
-    """Aggregate `count` ranges of `width` lines."""
     cube = rows[: width * count].reshape(count, width, 5)
     losses = cube[:, :, 1]
     good = np.isfinite(losses)

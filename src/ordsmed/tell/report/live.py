@@ -76,7 +76,6 @@ class LiveReport:
         return f"{hash(tuple(marks)):x}"
 
     def answer(self, path: str) -> tuple[str, str] | None:
-        """Return content type and body for a path, or None."""
         with self.lock:
             state = self.state()
             if path == "/state":
@@ -118,7 +117,6 @@ def _handler(answer: Callable[[str], tuple[str, str] | None]) -> type[BaseHTTPRe
         """Answers GET; a request with another host name comes from a foreign page and is rejected."""
 
         def handle(self) -> None:
-            """Handle requests; a browser that disconnects is not an error."""
             with contextlib.suppress(ConnectionError):
                 super().handle()
 

@@ -164,7 +164,6 @@ def highest_typical(values: Sequence[float], low: float, share: float) -> float:
 
 
 def cut_off(curves: Sequence[PlotCurve]) -> list[tuple[str, float]]:
-    """Return the curves that are cut off after their beginning, with their highest values."""
     _, high = value_range(curves)
     tops = ((c.name, max([p.mean for p in _later(c)] + [y for _, y in c.dots])) for c in curves)
     return [(name, top) for name, top in tops if top > high]
@@ -261,7 +260,6 @@ def _dots(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
 
 
 def legend(curves: Sequence[PlotCurve], notes: Mapping[str, str]) -> str:
-    """Return the names of colored curves, and the number of others."""
     named = [curve for curve in curves if curve.color is not None]
     items = [
         f'<li data-name="{html.escape(cut(c.name))}"><b class="key {color(c)}"></b>{html.escape(cut(c.name))}'

@@ -59,7 +59,6 @@ def _value(run: Mapping[str, Any], score: str) -> float | None:
 
 
 def _line(name: str, score: str, recipes: list[RankedRecipe]) -> str:
-    """Return the sentence for comparable recipes; empty for one recipe with one run."""
     less = score in LESS_IS_BETTER
     ranked = sorted(recipes, key=lambda recipe: recipe.value if less else -recipe.value)
     called, show = (f"{VALIDATION} loss", loss) if score == VALIDATION else (score, score_named(score))

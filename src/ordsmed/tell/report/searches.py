@@ -15,7 +15,6 @@ MEASURES = ("mrr@10", "ndcg@10", "recall@100")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the measurements and the verdict of a folder of `make --for search`; nothing for other folders."""
     try:
         status = read_status(path) if path.is_dir() else {}
     except DataError as error:

@@ -86,7 +86,6 @@ class SpeedTable(TypedDict):
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the tables in a file or folder; none if there are none."""
     if path.is_dir():
         return [entry for file in speed_files(path) for entry in _readable(file)]
     if path.suffix == ".jsonl" and path.is_file():
@@ -101,7 +100,6 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _readable(path: Path) -> list[dict[str, Any]]:
-    """Return the tables of a file in a folder; a damaged file gets a note and is left out."""
     try:
         return _measurement_tables(path) if path.name == KEPT else _bench_table(path)
     except OrdsmedError as error:
@@ -119,7 +117,6 @@ def speed_files(path: Path) -> list[Path]:
 
 
 def _bench_table(path: Path) -> list[dict[str, Any]]:
-    """Return the table of a file written by `ordsmed bench`; none for other files."""
     facts = files.read_json(path)
     if not isinstance(facts, dict) or not {"bench", "rows", "scaling", "failed"} <= facts.keys():
         return []
@@ -293,7 +290,6 @@ def _published(report: Mapping[str, Any], number: int) -> ReportTable:
 
 
 def bars(report: Mapping[str, Any], key: str) -> str:
-    """Return the rates of a table's rows as bars from 0."""
     room, _, number = key.rpartition("-")
     if room != "speeds":
         return ""

@@ -110,7 +110,6 @@ def percent(value: float) -> str:
 
 
 def score_named(name: str) -> Callable[[float], str]:
-    """Return the format of a score; shares of right answers are in per cent."""
     return percent if name.endswith("_right") else score
 
 
@@ -262,7 +261,6 @@ def _scores(report: Mapping[str, Any]) -> Iterator[ReportTable]:
 
 
 def _samples(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """Yield what each model predicts for held-out sentences at some steps, next to the right text."""
     for number, run in enumerate(report["runs"][:SAMPLED]):
         cells = Cells(report)
         steps = sorted({answer["step"] for row in run["samples"] for answer in row["says"]})

@@ -35,18 +35,15 @@ def written(text: str) -> str:
 
 
 def number(value: object) -> float | None:
-    """Return a finite number, or None."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
     return float(value) if good and math.isfinite(value) else None  # type: ignore[arg-type]
 
 
 def count(value: object) -> int | float | None:
-    """Return a finite number, as an integer if it is whole, or None."""
     return None if (result := number(value)) is None else int(result) if result == int(result) else result
 
 
 def exists(path: Path) -> bool:
-    """Return whether a file exists; False if its folder may not be read."""
     try:
         return path.exists()
     except OSError:
@@ -54,7 +51,6 @@ def exists(path: Path) -> bool:
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:
-    """Return the files that match, sorted; none in an unreadable folder."""
     try:
         return sorted(folder.glob(pattern))
     except OSError:
@@ -62,12 +58,10 @@ def matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def text(value: object) -> str | None:
-    """Return a non-empty text, or None."""
     return value if isinstance(value, str) and value else None
 
 
 def table(value: object) -> dict[str, Any]:
-    """Return a dictionary, empty if the value is not one."""
     return value if isinstance(value, dict) else {}
 
 

@@ -133,7 +133,6 @@ def _numbers(lines: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 
 def draw_trials(folder: Path, title: str, results: Mapping[str, Any]) -> Path | None:
-    """Draw `trials.svg` from the content of trials.json; return None without scores."""
     score = results["score"]
     rows = [row for row in results["settings"] if math.isfinite(row["scores"].get(score, {}).get("mean", math.nan))]
     if not rows:
@@ -169,7 +168,6 @@ def _thin(lines: Sequence[dict[str, Any]], most: int = 1500) -> Sequence[dict[st
 
 
 def _smooth(lines: Sequence[dict[str, Any]]) -> list[tuple[int, float]]:
-    """Return means of about 60 sections."""
     size = max(1, len(lines) // 60)
     groups = [lines[i : i + size] for i in range(0, len(lines), size)]
     return [(group[len(group) // 2]["step"], sum(s["loss"] for s in group) / len(group)) for group in groups]

@@ -123,7 +123,6 @@ def _settings(recipe: object, words: Sequence[str], defaults: bool) -> list[str]
 def layout(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
-    """Return mesh, batch arithmetic and memory of a training on this layout."""
     with run.at_home(stage(name, MODEL)) as home:
         kind = read(home, overrides, site=site)[1]
         if kind not in PLANS:
@@ -132,7 +131,6 @@ def layout(
 
 
 def difference(first: str, second: str, overrides: Sequence[str] = ()) -> list[str]:
-    """Return the settings in which two recipes or runs differ; overrides apply to the second."""
     recipes = (read(stage(first, MODEL))[0], read(stage(second, MODEL), overrides)[0])
     flats = [settings.flat(settings.plain(recipe)) for recipe in recipes]
     keys = [k for k in dict.fromkeys([*flats[0], *flats[1]]) if flats[0].get(k) != flats[1].get(k)]
@@ -179,7 +177,6 @@ def _documents(name: str, folder: Path, step: int) -> list[str]:
 
 
 def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str = "") -> tuple[Any, str]:
-    """Return the recipe of a name, file or folder, and the command it belongs to."""
     path = Path(name) / RECIPE if kind_of_folder(name).made else None
     if path and path.exists():
         verb = str(Run(Path(name)).status.get("verb"))
@@ -241,7 +238,6 @@ def trials_of(recipe: Training, name: str) -> Trials:
 
 
 def _origin(encoded: Encoded, document: int) -> str:
-    """Return the position of a document in its corpus, or an empty text if the corpus is gone."""
     try:
         with run.at_home(encoded.folder) as home:
             corpus = run.obtain(Corpus, run.read_recipe(Encoding, Path(home)).corpus)

@@ -101,7 +101,6 @@ def lines(folder: Path) -> list[str]:
 
 
 def _abandoned(folder: Path, status: Mapping[str, Any]) -> str:
-    """Return a note if the run says it is running but no process works on it."""
     environment = folder / "environment.json"
     if status.get("state") != "running" or not environment.exists():
         return ""

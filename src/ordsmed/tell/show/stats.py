@@ -91,7 +91,6 @@ def stats(folder: str, *, tokenizer: str | None = None, wide: int = 0) -> list[s
 
 
 def _write_stats(path: Path, facts: Mapping[str, Any], picture: str) -> str:
-    """Write the numbers and the chart next to the corpus if possible, and return a line about it."""
     try:
         files.write_json(path / "stats.json", facts)
         files.write_text(path / "stats.svg", picture)

@@ -104,7 +104,6 @@ def facts(estimates: Estimates | None = None) -> list[dict[str, Any]]:
 
 
 def lines(estimates: Estimates | None = None) -> Iterator[str]:
-    """Yield a paragraph per code for a screen, because a table would be too wide."""
     for code in codes():
         name, architecture, developer, requires, gpu, node, time, maintained = code.row
         yield f"{name}: {architecture}; {developer}"

@@ -76,7 +76,6 @@ def requested(
     workers: int = 0,
     devices: int = 0,
 ) -> Study:
-    """Return the study of a recipe or folder: a new one in `home`, or one to resume."""
     if place_of(os.environ).world > 1:
         problem = f"found {many(place_of(os.environ).world, 'process')}"
         raise RecipeError("stability", problem, "one, as it starts its runs itself", "--devices N gives each run N")
@@ -139,7 +138,6 @@ def unlike(settings: Iterable[str]) -> list[str]:
 
 
 def differences(first: Training, second: Training) -> dict[str, tuple[Any, Any]]:
-    """Return the settings in which two recipes differ, by path, including those of the layout."""
     from ordsmed.base.settings import flat, plain
 
     first_flat, second_flat = (

@@ -60,7 +60,6 @@ def results(
 
 
 def _other_seeds(study: Study) -> list[int]:
-    """Return the seeds in the folder that were not requested."""
     names = (path.stem.removeprefix("seed-") for path in study.folder.glob("seed-*.toml"))
     return sorted({int(name) for name in names if name.isdigit()} - set(study.seeds))
 
@@ -148,7 +147,6 @@ def _default_metric(study: Study, scored: Sequence[Mapping[str, Any]]) -> str:
 
 
 def lower(study: Study, metric: str) -> bool:
-    """Return whether lower values of a metric are better."""
     return metric in LOSSES if isinstance(study.recipe, Finetuning) else not metric.endswith("_right")
 
 

@@ -65,7 +65,6 @@ class Column:
         return not self.named_as.lstrip("-").isdigit()
 
     def among(self, width: int) -> int | None:
-        """Return the index of the column among `width` columns, or None if there are fewer."""
         return self.index % width if -width <= self.index < width else None
 
 
@@ -227,7 +226,6 @@ def _refuse_others(path: Path, data: bytes) -> None:
 
 
 def _is_object(data: bytes) -> bool:
-    """Return whether data are JSON that contains an object. Other JSON values may be words."""
     with contextlib.suppress(ValueError, RecursionError):
         value = json.loads(data)
         return isinstance(value[0] if isinstance(value, list) and value else value, dict)
@@ -252,7 +250,6 @@ def _apart(line: str) -> bool:
 
 
 def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_TokenLine | None]:
-    """Yield the words, and None where a sentence ends."""
     inside, split = False, []
     for number, start, line in _lines(text):
         if _apart(line):

@@ -173,7 +173,6 @@ KNOWN = TASKS | BESIDE
 
 
 def named(name: str) -> GlueTask:
-    """Return a task by its name, in any case, with or without its hyphen."""
     known_task = {_plain_name(known): task for known, task in KNOWN.items()}.get(_plain_name(name))
     if known_task is None:
         raise RecipeError(f"`{name}`", "not a task of GLUE", "", nearest(name.lower(), KNOWN))
@@ -229,7 +228,6 @@ def hand_in(folder: Path, task: GlueTask, split: str, indexes: Sequence[str], pr
 
 
 def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Format | None) -> Table:
-    """Read a table by column names, or by column numbers if the first line is an example."""
     form = format or ("tsv" if split else None)
     columns: Columns = {**({"index": INDEX} if split.startswith("test") else {}), **task.columns}
     try:

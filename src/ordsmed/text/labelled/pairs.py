@@ -168,7 +168,6 @@ def _scores(location: str, name: str, value: object) -> tuple[float, ...]:
 
 
 def _report_repeated(path: Path, pairs: Sequence[PairRow]) -> None:
-    """Warn of pairs with many copies, from which a model learns nothing new."""
     lines: dict[tuple[str, ...], list[int]] = {}
     for pair in pairs:
         lines.setdefault((pair.anchor, pair.positive, *pair.negatives), []).append(pair.line)

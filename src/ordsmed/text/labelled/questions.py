@@ -76,11 +76,9 @@ class Report:
         self.noted.setdefault(kind, []).append(name)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of questions of each kind."""
         return {kind: len(names) for kind, names in self.noted.items()}
 
     def line(self) -> str:
-        """Return a line for the user: counts by kind, each with the first ids."""
         kinds = [f"{_many(len(names), kind)} ({shortened(names)})" for kind, names in self.noted.items()]
         return "; ".join([f"{many(self.questions, 'question')} about {many(self.contexts, 'context')}", *kinds])
 
@@ -131,7 +129,6 @@ def placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Return the first three names."""
     return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
 
 
@@ -276,7 +273,6 @@ def _named(question: Question, by_id: dict[str, Question], report: Report) -> Qu
 
 
 def _kept(question: Question, report: Report) -> Question:
-    """Return a question for evaluation, with its answers unchanged."""
     if _blank(question):
         report.note(BLANK_KEPT, question.id)
     if question.impossible and question.answers:

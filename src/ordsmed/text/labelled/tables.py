@@ -81,7 +81,6 @@ class Table:
         return Table(self.path, [self.lines[row] for row in rows], columns, self.named)
 
     def name(self, role: str) -> str:
-        """Return the name of a column in the file, for error messages."""
         return self.named.get(role, f"`{role}`")
 
     def numbers(self, role: str, within: tuple[float, float] = (-math.inf, math.inf)) -> list[float]:
@@ -339,7 +338,6 @@ def _decode(text: str, location: str) -> object:
 
 
 def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Row]:
-    """Yield rows of objects. The first object names the columns."""
     keys: list[str] = []
     for number, record in numbered:
         record = _object(request.path, number, record, first=not keys)

@@ -227,7 +227,6 @@ class _Page:
         self._note = -1
 
     def _drop_note(self) -> None:
-        """Remove a note mark. A bare number after a space may be a page or chapter number, and stays."""
         start, self._note = self._note, -1
         if start < 0 or not (mark := _NOTE.fullmatch("".join(self._pieces[start:]))):
             return

@@ -43,7 +43,6 @@ class PageLine:
 
 
 def paragraphs(pages: Sequence[Sequence[PageLine]]) -> list[str]:
-    """Return the paragraphs of a document whose pages are lists of lines in reading order."""
     body = without_heads(pages)
     lines = [(number, line) for number, page in enumerate(body) for line in page if not _CONTENTS.search(line.text)]
     if not lines:

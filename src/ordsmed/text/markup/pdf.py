@@ -172,7 +172,6 @@ def _lines(page: PageObject) -> Iterator[PageLine]:
 
 
 def _clean(text: str) -> str:
-    """Return the text as one line, with ligatures as letters and without lone surrogates."""
     text = re.sub(r"[\ud800-\udfff\0]", "", text)
     return " ".join(text.translate(_LIGATURES).split())
 

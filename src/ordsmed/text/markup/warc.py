@@ -200,7 +200,6 @@ class _Bytes:
         return not self._more() and not self.gap
 
     def line(self) -> bytes:
-        """Return the bytes up to the next line end, or a part of a very long line."""
         line = b""
         while not line.endswith(b"\n") and len(line) < _LINE and self._more():
             end = self._buffer.find(b"\n", self._next) + 1 or len(self._buffer)

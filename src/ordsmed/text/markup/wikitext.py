@@ -85,7 +85,6 @@ _LITERALLY = str.maketrans({sign: f"&#{ord(sign)};" for sign in "!#'*-/:<=>[]_{|
 
 
 def _without_tags(text: str) -> str:
-    """Remove comments, references, formulas, galleries and similar elements, and tags."""
     parts: list[str] = []
     at, unclosed = 0, set[str]()
     while tag := _TAG.search(text, at):
@@ -119,7 +118,6 @@ def _contained(name: str, tag: re.Match[str], text: str, unclosed: set[str]) -> 
 
 
 def _closing(name: str, text: str, at: int) -> re.Match[str] | None:
-    """Return the tag that closes the element opened before `at`, counting nested tables and lists."""
     depth = 1
     for tag in _tags_of(name).finditer(text, at):
         if tag[1]:
