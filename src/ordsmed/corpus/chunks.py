@@ -242,7 +242,6 @@ def _keep(stem: str, some: CleanedBatch, at: int) -> None:
 
 
 def _kept(stem: str, work: Work) -> CleanedBatch:
-    """Return the saved results of an incomplete chunk."""
     whole, ends = CleanedBatch(work.nothing()), dict[int, int]()
     # finished by another process, or damaged
     ended = (FileNotFoundError, ValueError, EOFError, KeyError, zipfile.BadZipFile)

@@ -196,7 +196,6 @@ def _joined(texts: Sequence[str]) -> tuple[str, Array, Array, Array, Array]:
 
 
 def _words(text: str) -> tuple[Array, Array, Array]:
-    """Return the hashes, starts and ends of the words of a case-folded text."""
     blocks, start = [(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))], 0
     while start < len(text):
         stop = start + BLOCK
@@ -276,7 +275,6 @@ def _json(path: Path) -> Iterator[str]:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Yield all strings of a JSON value, at any depth, without recursion."""
     waiting: list[object] = [value]
     while waiting:
         value = waiting.pop()

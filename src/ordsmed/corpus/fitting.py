@@ -114,5 +114,4 @@ def sample(sources: Sequence[CorpusSource], count: int) -> list[tuple[CorpusSour
 
 
 def _thinned(parts: Sequence[Any]) -> Iterator[Any]:
-    """Yield evenly spaced parts, as many as READ bytes allow."""
     yield from parts[:: max(math.ceil(len(parts) * LEAST / READ), 1)]

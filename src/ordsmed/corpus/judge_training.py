@@ -166,7 +166,6 @@ def _sorted(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def _scored(shares: np.ndarray, gold: np.ndarray, labels: Sequence[str]) -> tuple[dict[str, Any], list[list[str]]]:
-    """Return accuracy, and precision and recall of each label, in percent."""
     likeliest, rows, by = shares.argmax(1), [["label", "documents", "precision", "recall"]], dict[str, list[float]]()
     for n, label in enumerate(labels):
         right = int(((likeliest == n) & (gold == n)).sum())

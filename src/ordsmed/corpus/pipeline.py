@@ -205,7 +205,6 @@ class Corpus:
         return {**facts, **known}
 
     def tidy(self, run: Run) -> None:
-        """Remove the steps when the corpus is complete."""
         if not self.keep_steps:
             shutil.rmtree(run.path / STEPS, ignore_errors=True)
 

@@ -93,7 +93,6 @@ def signatures(texts: Sequence[str], settings: Near) -> Array:
 
 
 def jaccard(first: str, second: str, settings: Near) -> float:
-    """Return the exact similarity of two texts."""
     return overlap(shingles(first, settings), shingles(second, settings))
 
 

@@ -212,7 +212,6 @@ def _named(chunks: Sequence[Chunk]) -> list[tuple[str, str, int]]:
 
 
 def _kept(chunks: Sequence[Chunk], dropped: np.ndarray) -> list[np.ndarray]:
-    """Return for each chunk which documents are kept."""
     starts = np.concatenate([[0], np.cumsum([chunk.facts.documents for chunk in chunks])])
     at = np.searchsorted(dropped, starts)
     kept = [np.ones(chunk.facts.documents, bool) for chunk in chunks]

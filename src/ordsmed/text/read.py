@@ -89,7 +89,6 @@ _tallies = _Tallies()
 
 @contextlib.contextmanager
 def tallied() -> Iterator[Tally]:
-    """Count what is read inside this block."""
     tally = Tally()
     _tallies.stack.append(tally)
     try:

@@ -256,7 +256,6 @@ def rules(text: str) -> list[int]:
 
 
 def _ends_here(match: re.Match[str], last: int) -> bool:
-    """Return whether the matched stops end the sentence that begins at `last`."""
     stops, shut, blank, marks, word = match.groups()
     if stops[-1] in _ASKS:
         if blank is None or not _is_greek(match, last):

@@ -58,7 +58,7 @@ class _Sentence:
     text: str = ""
     glued: bool = False  # the next sentence follows without a space
     words: list[tuple[str, bool]] = field(default_factory=list)  # (form, whether a space follows)
-    covered: int = 0  # the last word of a range such as 1-2
+    covered: int = 0  # number of the last word of the current range, such as 2 in 1-2
 
 
 @dataclass

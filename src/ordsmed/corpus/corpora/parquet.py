@@ -179,7 +179,6 @@ def _texts(column: ArrowArray, path: Path, name: str) -> list[bytes | None]:
 
 
 def _values(column: ArrowArray, location: str) -> list[Any]:
-    """Return a column as values that JSON can hold."""
     import msgspec
     import pyarrow
     import pyarrow.compute

@@ -164,7 +164,7 @@ def _measurement(recipe: Bench, job: Job, batch: int, seconds: Seconds, tokens: 
         (float(np.median(seconds)), min(seconds), max(seconds)),
         batch=batch,
         tokens=tokens,
-        # count full rows of the examples' tokens for both ways: padding is not useful work
+        # without padding, which is not useful work, so that both packings have the same FLOPs
         flops=job.objective.flops(1, length) * tokens / length / (1 if learning else 3),
         peak=measured_peak(ranks.device, job.recipe.layout.precision) * ranks.world,
         memory=memory,

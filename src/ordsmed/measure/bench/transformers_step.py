@@ -86,7 +86,6 @@ class TransformersStep:
 
 
 def _networks(job: Job) -> list[nn.Module]:
-    """Build the classes that our exports name; the generator comes before the discriminator."""
     try:
         import transformers
     except ModuleNotFoundError:

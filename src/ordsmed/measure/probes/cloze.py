@@ -124,10 +124,5 @@ class Cloze(Choice):
 
     def as_line(self, record: ClozeRecord) -> dict[str, Any]:
         file, _, line = record.place.rpartition(":")
-        return {
-            "file": file,
-            "line": int(line),
-            "last_token": record.last_token,
-            "word": record.word,
-            "log": record.log,
-        }
+        scores = {name: getattr(record, name) for name in ("last_token", "word", "log")}
+        return {"file": file, "line": int(line), **scores}

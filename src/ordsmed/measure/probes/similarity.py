@@ -87,8 +87,7 @@ class Similarity(VectorProbe, Choice):
         )
         cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
         return [
-            SimilarityRecord(pair.place, pair.score, value)
-            for pair, value in zip(self.pairs, cosines.tolist(), strict=True)
+            SimilarityRecord(p.place, p.score, value) for p, value in zip(self.pairs, cosines.tolist(), strict=True)
         ]
 
     def finding(self, records: list[SimilarityRecord]) -> Finding:

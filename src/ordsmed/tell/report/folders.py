@@ -239,7 +239,6 @@ def _flops(status: Mapping[str, Any]) -> dict[int, float]:
 
 
 def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Return pairs of a step and the number of processes from it on."""
     result = []
     for layout in values.tables(status.get("layouts")):
         first, count = values.number(layout.get("from")), values.number(layout.get("processes"))
@@ -251,7 +250,6 @@ def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
 def _learning_curve(
     read: Callable[[], dict[str, Any]], path: Path, notes: list[str], status: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the learning curve or None, and note what is wrong with it."""
     if not values.exists(path):
         if status.get("verb") in TRAININGS and not values.exists(path.parent / TRIALS):
             notes.append(f"no {METRICS}: no step was written")

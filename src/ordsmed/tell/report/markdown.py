@@ -41,7 +41,6 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _with_code(text: str) -> str:
-    """Escape text for Markdown, but keep code in backticks."""
     parts = " ".join(text.split()).split("`")
     if len(parts) % 2 == 0:
         return plain(text)

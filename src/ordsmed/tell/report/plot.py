@@ -224,7 +224,6 @@ def color(curve: PlotCurve) -> str:
 
 
 def _inside(value: float) -> float:
-    """Limit a coordinate, so that numbers stay short."""
     return min(max(value, -SIDE), 2 * SIDE)
 
 
@@ -244,7 +243,6 @@ def _line(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
 
 
 def _band(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
-    """Return an area per section without gaps."""
     edges = (
         [*((p.x, p.high) for p in points), *((p.x, p.low) for p in reversed(points))]
         for points in _stretches(curve)

@@ -124,7 +124,6 @@ def _bench_table(path: Path) -> list[dict[str, Any]]:
 
 
 def _measurement_tables(path: Path) -> list[dict[str, Any]]:
-    """Return a table per recipe of its latest measurements, with speed-up and scaling."""
     by_recipe: dict[str, list[list[Measurement]]] = {}
     for measurement in measurements.read(path):
         groups = by_recipe.setdefault(measurement.bench, [])

@@ -30,7 +30,6 @@ def clean(value: object) -> Any:
 
 
 def written(text: str) -> str:
-    """Return a text that UTF-8 can encode."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -109,7 +109,7 @@ def _abandoned(folder: Path, status: Mapping[str, Any]) -> str:
 
 
 def sound(folder: Path) -> Mapping[str, Any]:
-    """Return the status of a folder after checking that every shown number is one."""
+    """Return the status of a folder; raise an error if a value that is shown as a number is none."""
     status = Run(folder).status
     try:
         known = msgspec.convert(status, TrainingStatus if kind_of_folder(folder).run else ShownStatus)

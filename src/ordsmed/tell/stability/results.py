@@ -151,7 +151,6 @@ def lower(study: Study, metric: str) -> bool:
 
 
 def _why_left_out(row: Mapping[str, Any], metric: str) -> str:
-    """Return why a run is not in the mean, or an empty text."""
     if row["state"] != "done":
         return str(row["state"])
     if metric not in row["scores"]:

@@ -109,7 +109,6 @@ def _is_nested(path: Path, format: Format | None, errors: read.Errors) -> bool:
 
 
 def _of_squad(path: Path, errors: read.Errors) -> list[PairRow]:
-    """Return the answered questions with their contexts. `line` is the question's number."""
     all_questions, _ = questions.read([str(path)], repair=True, errors=errors)
     pairs = [
         PairRow(number, question.question.strip(), question.context.strip())

@@ -163,7 +163,6 @@ def _bad_json(path: Path, error: json.JSONDecodeError) -> DataError:
 
 
 def _unchecked(paths: Sequence[Path], errors: reading.Errors, report: Report) -> list[Question]:
-    """Return every question as written in the files, with shared contexts."""
     by_id: dict[str, Question] = {}
     contexts: dict[str, str] = {}
     for path in paths:

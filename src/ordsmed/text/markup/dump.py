@@ -122,7 +122,7 @@ class _TrailingBytes(DataError):
 
 
 def _head(path: Path) -> bytes:
-    """Return the first block without counting it; "<" if it is cut off, so that the reader reports that."""
+    """Return the first block without counting its bytes, or "<" if it is cut off, which the reader reports later."""
     with read.tallied():
         try:
             return next(_blocks(Piece(path), 0), b"")

@@ -168,7 +168,6 @@ def _without_links(text: str, unshown: frozenset[str]) -> str:
 
 
 def _cuts(text: str, unshown: frozenset[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield the parts of links to remove: start, stop and replacement."""
     waiting: list[tuple[int, int]] = []  # start, first bar (0: none yet)
     for mark in _LINK_MARK.finditer(text):
         if mark[0] == "[[":
