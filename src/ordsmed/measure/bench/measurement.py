@@ -51,11 +51,11 @@ def measurement_of(
     tokens: float,
     flops: float,
     peak: float,
-    **others: Any,
+    **fields: Any,
 ) -> Measurement:
     """Return the measurement of steps that took these seconds: the median, the least and the most.
 
-    `tokens` and `flops` are those of a step; `others` are the fields that depend on what was measured.
+    `tokens` and `flops` are those of a step; `fields` are those that depend on what was measured.
     """
     ranks, layout, model = job.ranks, job.recipe.layout, job.recipe.model
     median, least, most = seconds
@@ -84,7 +84,7 @@ def measurement_of(
         peak=peak,
         share_of_peak=flops / median / peak if peak else 0.0,
         **versions(),
-        **others,
+        **fields,
     )
 
 

@@ -96,9 +96,9 @@ def compare(results: Sequence[Result]) -> list[Compared]:
         if hasattr(result.probe, "compared"):  # user-defined probes may not have it
             groups[probe_key(result.plain())].append(result)
     comparisons = []
-    for first, *others in groups.values():
-        if len({result.model for result in (first, *others)}) == len(others) + 1:
-            comparisons += [comparison for second in others for comparison in _compared(first, second)]
+    for first, *later in groups.values():
+        if len({result.model for result in (first, *later)}) == len(later) + 1:
+            comparisons += [comparison for second in later for comparison in _compared(first, second)]
     return comparisons
 
 

@@ -16,6 +16,7 @@ from ordsmed.learn.score.paired_tests import clustered
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import (
     TOGETHER,
+    AnyRecord,
     Example,
     Finding,
     PairedExample,
@@ -47,11 +48,11 @@ class ChoiceProbe:
     def questions(self) -> Iterator[ChoiceQuestion]:
         raise NotImplementedError
 
-    def marks(self, record: Any) -> dict[str, bool]:
+    def marks(self, record: AnyRecord) -> dict[str, bool]:
         """Return for each metric whether the right choice is the likeliest."""
         raise NotImplementedError
 
-    def guess(self, record: Any) -> float:
+    def guess(self, record: AnyRecord) -> float:
         raise NotImplementedError
 
     def facts(self, records: list[Any]) -> dict[str, Any]:
@@ -108,15 +109,15 @@ class ChoiceProbe:
         return Finding(facts, errors, dict.fromkeys(over, chance), tables, self.note(records))
 
     def compared(self, records: list[Any]) -> list[PairedExample]:
-        groups, places = zip(*map(_group_and_place, records), strict=True)
+        groups, locations = zip(*map(_group_and_place, records), strict=True)
         several = len(set(groups)) > 1  # in a single group, examples are independent
         return [
             PairedExample(place, group if several else "", {k: 100.0 * v for k, v in self.marks(record).items()})
-            for record, group, place in zip(records, groups, places, strict=True)
+            for record, group, place in zip(records, groups, locations, strict=True)
         ]
 
 
-def _group_and_place(record: Any) -> tuple[str, str]:
+def _group_and_place(record: AnyRecord) -> tuple[str, str]:
     """Return group and place of a record; a list holds them as its first two values."""
     return (record[0], record[1]) if isinstance(record, list) else (record.group, record.place)
 

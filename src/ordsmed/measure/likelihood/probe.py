@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +41,15 @@ class Record:
         return cls(*values)
 
 
+AnyRecord: TypeAlias = Any  # a subclass of Record, or a list
+
+
 @dataclass(frozen=True)
 class Example:
     """Items whose scores make one record."""
 
     items: tuple[Item, ...]
-    about: Any = field(default_factory=list)  # what `record` of the probe needs in addition to the scores
+    about: AnyRecord = field(default_factory=list)  # what `record` of the probe needs in addition to the scores
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,13 @@ class Probe(Protocol):
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         """Yield the examples, always in the same order."""
 
-    def record(self, example: Example, scores: list[Scores]) -> Any:
+    def record(self, example: Example, scores: list[Scores]) -> AnyRecord:
         """Return what to store of an example: a `Record`, or a list of JSON values."""
 
     def finding(self, records: list[Any]) -> Finding:
         """Summarize all records."""
 
-    def as_line(self, record: Any) -> dict[str, Any]:
+    def as_line(self, record: AnyRecord) -> dict[str, Any]:
         """Return a record as the dictionary that `--each` writes."""
 
     def compared(self, records: list[Any]) -> list[PairedExample]:

@@ -16,13 +16,13 @@ from ordsmed.base.errors import DataError
 from ordsmed.measure.likelihood.documents import documents, lines, text_parts
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer
 from ordsmed.measure.likelihood.probe import TOGETHER, Example, Finding
-from ordsmed.measure.likelihood.windows import Cutting, Window, perplexities, summed
+from ordsmed.measure.likelihood.windows import Cutting, ScoredWindow, perplexities, summed
 
 Cut = Callable[[Iterable[Ints]], Iterator[Item]]  # token blocks -> windows
 
 
 @dataclass(frozen=True)
-class TextWindow(Window):
+class TextWindow(ScoredWindow):
     """Counts of the text read since the previous window; their sums over all records describe the whole text."""
 
     words: int = 0
@@ -32,8 +32,8 @@ class TextWindow(Window):
     unknown: int = 0  # unknown tokens
     unknown_bytes: int = 0  # bytes of the text that unknown tokens cover
 
-    def __add__(self, other: TextWindow) -> TextWindow:
-        return TextWindow.from_list([a + b for a, b in zip(self.to_list(), other.to_list(), strict=True)])
+    def __add__(self, second: TextWindow) -> TextWindow:
+        return TextWindow.from_list([a + b for a, b in zip(self.to_list(), second.to_list(), strict=True)])
 
 
 def examples(scorer: Scorer, cutting: Cutting, files: Sequence[str], key: str) -> Iterator[Example]:

@@ -18,7 +18,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer, Scores
-from ordsmed.measure.likelihood.probe import Example, Finding, PairedExample, Record, perplexity, ratio_error
+from ordsmed.measure.likelihood.probe import AnyRecord, Example, Finding, PairedExample, Record, perplexity, ratio_error
 
 LONGEST = 1_024  # default tokens per window, as in GPT-2
 
@@ -77,7 +77,7 @@ class Cutting:
 
 
 @dataclass(frozen=True)
-class Window(Record):
+class ScoredWindow(Record):
     """Base class of records of a window: a subclass adds counts of the text, which are stored before the scores."""
 
     nats: float = field(default=0.0, kw_only=True)
@@ -93,7 +93,7 @@ class Window(Record):
         return cls(*counts, nats=nats, targets=targets)
 
 
-W = TypeVar("W", bound=Window)
+W = TypeVar("W", bound=ScoredWindow)
 
 
 class WindowProbe:
@@ -107,10 +107,10 @@ class WindowProbe:
     def __post_init__(self) -> None:
         or_more(self, **self.LEAST)
 
-    def as_line(self, record: Window) -> dict[str, Any]:
+    def as_line(self, record: ScoredWindow) -> dict[str, Any]:
         return {"nats": record.nats, "targets": record.targets}
 
-    def compared(self, records: Sequence[Window]) -> list[PairedExample]:
+    def compared(self, records: Sequence[ScoredWindow]) -> list[PairedExample]:
         """Return windows as paired examples, identified by their number and their count of scored tokens."""
         return [
             PairedExample(f"{number}:{row.targets}", "", {"nats_per_token": row.nats}, row.targets)
@@ -131,7 +131,7 @@ class WindowedProbe(WindowProbe):
     def fits(self, scorer: Scorer, location: str) -> str:
         return str(self.cutting(scorer, location))
 
-    def record(self, example: Example, scores: list[Scores]) -> Any:
+    def record(self, example: Example, scores: list[Scores]) -> AnyRecord:
         return with_scores(example.about, scores)
 
 
@@ -140,7 +140,7 @@ def with_scores(counts: W, scores: Sequence[Scores]) -> W:
     return replace(counts, nats=nats, targets=targets)
 
 
-def examples(cutting: Cutting, ids: Ints, location: str, counts: Window) -> Iterator[Example]:
+def examples(cutting: Cutting, ids: Ints, location: str, counts: ScoredWindow) -> Iterator[Example]:
     """Yield the windows of a text; the first one's record holds the text's counts, the others' only zeros."""
     if len(ids) < 2:
         raise DataError(location, f"has {many(len(ids), 'token')}", "two or more, so that one is predicted")
@@ -159,7 +159,9 @@ def summed(records: Sequence[W]) -> W:
     return type(records[0]).from_list([math.fsum(column) for column in columns])
 
 
-def perplexities(records: Sequence[Window], units: dict[str, float], words: int, extra_nats: float = 0.0) -> Finding:
+def perplexities(
+    records: Sequence[ScoredWindow], units: dict[str, float], words: int, extra_nats: float = 0.0
+) -> Finding:
     """Return the perplexity per token and per unit, and bits per byte, with bootstrap errors over windows.
 
     `units` holds the number of words or bytes, `words` the size of the vocabulary, and `extra_nats` the nats of unknown

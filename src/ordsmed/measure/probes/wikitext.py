@@ -20,7 +20,7 @@ from ordsmed.measure.likelihood import windows
 from ordsmed.measure.likelihood.detokenizers import BY_SET
 from ordsmed.measure.likelihood.items import Ints, Scorer
 from ordsmed.measure.likelihood.probe import Example, Finding, paths_of, perplexity
-from ordsmed.measure.likelihood.windows import Cutting, Window, WindowedProbe
+from ordsmed.measure.likelihood.windows import Cutting, ScoredWindow, WindowedProbe
 from ordsmed.text import read
 
 PAGE = re.compile(r"(?m)^(?= = [^=].* = $)")  # start of a level-1 heading
@@ -28,7 +28,7 @@ LARGE = 2_000  # words needed to recognize the kind of a file
 
 
 @dataclass(frozen=True)
-class WikitextWindow(Window):
+class WikitextWindow(ScoredWindow):
     """Counts of the file or page whose first window this is; zeros for its other windows."""
 
     tokens: int = 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from ordsmed.measure.likelihood.probe import Finding, PairedExample
+from ordsmed.measure.likelihood.probe import AnyRecord, Finding, PairedExample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class VectorProbe:
     def finding(self, records: list[Any]) -> Finding:
         raise NotImplementedError
 
-    def as_line(self, record: Any) -> dict[str, Any]:
+    def as_line(self, record: AnyRecord) -> dict[str, Any]:
         raise NotImplementedError
 
     def compared(self, records: list[Any]) -> list[PairedExample]:
