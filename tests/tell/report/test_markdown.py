@@ -31,7 +31,7 @@ def test_tables_are_those_of_the_page(tmp_path: Path) -> None:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert ["recipe", "score", "seeds", "mean", "± deviation", "95% interval", "lowest", "highest"] in rows
     assert ["runs", "mlm\\_right", "2", "37.5%", "17.7%", "-121.3% to 196.3%", "25.0%", "50.0%"] in rows
-    assert ["phase\\[1\\].learning_rate", "0.001"] in rows
+    assert ["phase\\[1\\].learning\\_rate", "0.001"] in rows
     assert "Seeds: 1, 2." in lines
 
 
