@@ -17,7 +17,7 @@ from kit.task_files import LABELS, task_files
 from kit.task_models import task_models
 from ordsmed import cli
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
-from ordsmed.measure.evaluation.score_cache import Kept
+from ordsmed.measure.evaluation.score_cache import ScoreCache
 from ordsmed.weights import weights
 from ordsmed.weights.export import export
 
@@ -158,8 +158,8 @@ def test_a_probe_is_asked_as_the_verb_asks(
     where = ["--out", out, "--device", "cpu", "--json"]
     cli.main(["evaluate", str(run), "--probe", "perplexity", texts, "window=16", *where])
     told = json.loads(capsys.readouterr().out)
-    cleared: list[Kept] = []
-    monkeypatch.setattr(Kept, "clear", lambda kept: cleared.append(kept))
+    cleared: list[ScoreCache] = []
+    monkeypatch.setattr(ScoreCache, "clear", lambda kept: cleared.append(kept))
     opened(run).evaluate(texts, probe="perplexity", out=out, window=16)
     assert cleared == []
     judged = opened(run).evaluate(texts, probe="perplexity", out=out, window=16, anew=True)

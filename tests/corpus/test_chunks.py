@@ -1,4 +1,4 @@
-"""Chunks: what is counted in either half of the reading adds up, files stand on the disk before they have names."""
+"""Chunks: counts of both halves of reading add up, and files are on the disk before they get their names."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_chunk_that_stands_is_kept_nowhere_else_and_whole(tmp_path: Path) -> N
 
 @dataclass(frozen=True)
 class Files:
-    """A source of files whose sizes are told."""
+    """A source of files with known sizes."""
 
     sizes: dict[str, int]
 
@@ -192,7 +192,7 @@ class Files:
 
 
 def test_small_files_are_read_together_in_their_order() -> None:
-    """As long as they hold no more than eight million bytes; a source that tells of no files is read as a whole."""
+    """Up to eight million bytes together; a source that names no files is read as a whole."""
     source = CorpusSource(
         Files({"a": 4_000_000, "b": 4_000_000, "c": 1, "d": 8_000_000, "e": 9_000_000, "f": 0, "g": 7})
     )
@@ -206,7 +206,7 @@ def test_small_files_are_read_together_in_their_order() -> None:
 
 @pytest.mark.parametrize(("less", "sizes"), [(0, [2, 1]), (1, [3, 0])])
 def test_a_chunk_is_eight_million_characters_with_what_stands_beside(less: int, sizes: list[int]) -> None:
-    """500 a document are counted beside its text, and the strings of its metadata."""
+    """Each document counts 500 characters in addition to its text and the strings of its metadata."""
     made = [
         Document("x" * 3_999_000, id="a", meta={"raw": "y" * 500, "n": 10**9}),
         Document("x" * (3_999_500 - less), id="b"),
@@ -218,7 +218,7 @@ def test_a_chunk_is_eight_million_characters_with_what_stands_beside(less: int, 
 
 @dataclass(frozen=True)
 class Halving:
-    """A step that drops every other document, and tells why."""
+    """A step that drops every other document and reports the reason."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         if int(text.split()[-1]) % 2:

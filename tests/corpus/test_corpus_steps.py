@@ -1,4 +1,4 @@
-"""The corpus in steps: the same bits whoever works, killed steps go on, what is held out or given is kept apart."""
+"""The steps of a corpus: equal bytes for any processes, resumed steps, and separate held-out and given texts."""
 
 from __future__ import annotations
 

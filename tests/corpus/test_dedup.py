@@ -1,4 +1,4 @@
-"""Duplicates of a corpus are told and dropped, the rest is written to its splits, and every bar comes to its end."""
+"""Duplicates of a corpus are reported and dropped, the others are written to splits, progress bars reach the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held-out text: what quotes evaluation data is told with its words, whatever form the data have."""
+"""Held-out text: documents that quote evaluation data of any format are found, with the common words."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_quoted_squad_context_is_dropped_and_novels_stay(shared_data: Path) ->
 
 @pytest.mark.parametrize("short_first", [True, False])
 def test_the_first_of_several_hits_is_told(tmp_path: Path, short_first: bool) -> None:
-    """Runs of each length are looked for in turn; the one that stands first in the text counts."""
+    """Runs of each length are searched in turn; the first one in the text counts."""
     long = [f"long{n}" for n in range(13)]
     short = [f"short{n}" for n in range(8)]
     (tmp_path / "a.txt").write_text(" ".join(long) + "\n" + " ".join(short) + "\n")

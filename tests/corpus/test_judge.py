@@ -1,4 +1,4 @@
-"""Filters that learn: the linear classifier, what else judges, and what a corpus does with scores."""
+"""Trained filters: the linear classifier, other models, and how a corpus uses scores."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lines(path: Path, values: list[dict[str, Any]]) -> str:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A judge of two classes, one of numbers, and texts of both kinds that neither has seen."""
+    """A classifier of two classes, one of numbers, and unseen texts of both classes."""
     folder = tmp_path_factory.mktemp("judges")
     table = lines(folder / "rows.jsonl", [{"text": body, "label": kind} for kind, body in rows(400)])
     said = learn([table], str(folder / "classes"), JudgeLearning(bits=12))
@@ -200,7 +200,7 @@ def test_a_share_of_the_corpus_is_kept(cleaned: Any, lab: Path, best: float) -> 
 
 
 def test_a_sample_sees_what_the_steps_before_leave(lab: Path, tmp_path: Path) -> None:
-    """And a run that goes on takes the threshold that was found."""
+    """A resumed run uses the stored threshold."""
     source = menu.load("corpora", "jsonl")(str(lab / "new.jsonl"))
     length = menu.load("cleaners", "length")(min_characters=10_000)
     corpus = Corpus(source, clean=(length, Judge(str(lab / "classes"), "prose", best=0.5)), keep_steps=True)

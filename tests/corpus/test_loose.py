@@ -1,4 +1,4 @@
-"""JSON lines by themselves: sentences on lines, and fixed splits with the maps that tell where each line was."""
+"""JSON lines without a corpus: one sentence per line, and fixed splits with maps of the original lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_sentences_stand_on_lines(tmp_path: Path) -> None:
 
 
 def test_each_line_falls_to_one_split(tmp_path: Path) -> None:
-    """As many as theirs, rounded up; the maps lead back; a folder with other files is written into."""
+    """Sizes are rounded up as in the original tool; the maps lead back; a folder with other files is accepted."""
     for name, count in (("a", 41), ("b", 20)):
         (tmp_path / f"{name}.json").write_text("\n".join(f'{{"text": "{name} {n}"}}' for n in range(count)) + "\n\n")
     sources = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]

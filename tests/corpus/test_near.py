@@ -212,7 +212,7 @@ def test_the_same_however_it_is_cut_and_by_however_many(tmp_path: Path, monkeypa
 
 @pytest.mark.long
 def test_a_search_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever it is interrupted: what tasks gave is taken, the result is the same; another search begins anew."""
+    """After any interruption, results of finished tasks are used and the result is the same; other searches restart."""
     texts, done = mixture(90), list[str]()
     wanted = search(tmp_path / "whole", texts, cut=30)
     monkeypatch.setattr(buckets, "RUN", 30)

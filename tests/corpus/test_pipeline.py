@@ -26,7 +26,7 @@ from ordsmed.corpus.signatures import Near
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
 from ordsmed.text.read import stamp
-from ordsmed.text.text_hashes import Seen
+from ordsmed.text.text_hashes import SeenTexts
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def test_tidy_keeps_words_and_lines() -> None:
 
 @pytest.mark.long
 def test_seen_is_a_set_that_grows() -> None:
-    seen, known = Seen(4), set()
+    seen, known = SeenTexts(4), set()
     for i in range(20_000):
         number = (i * 0x9E3779B97F4A7C15) % (1 << 64) if i % 3 else (1 << 64) - 1 - i // 5
         assert seen.add(number) == (number not in known)
@@ -296,7 +296,7 @@ def test_what_a_recipe_says_can_be_taken_back(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Sized(Given):
-    """Documents of a source that tells a size, a licence, and when it was prepared."""
+    """A source with a size, a license and a time of preparation."""
 
     bytes: int = 0
     LICENCE: str = ""
@@ -350,7 +350,7 @@ def test_a_small_corpus_has_few_processes(
 
 
 def test_every_input_is_in_the_stamp_and_what_is_not_said_leaves_it_as_it_was(tmp_path: Path) -> None:
-    """Corpora of before stand as long as their stamp stays: of one source it is the source's own."""
+    """Old corpora stay valid while their stamp is unchanged; for a single source it is the stamp of the source."""
     (path := tmp_path / "held.txt").write_text("one two three four five six seven eight")
     first = tmp_path / "first.toml"
     (tmp_path / "a.txt").write_text("One.\n\nTwo.")

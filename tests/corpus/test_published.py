@@ -1,4 +1,4 @@
-"""The rules of Gopher, C4 and FineWeb: each by itself, set by a corpus, and beside the published code."""
+"""The rules of Gopher, C4 and FineWeb: alone, with thresholds from a corpus, and compared with published code."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_a_page_of_a_corpus_of_which_all_is_there_says_so(facts: dict[str, Any],
 
 
 def test_the_lines_of_the_end(facts: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    report.tell(facts)
+    report.print_summary(facts)
     assert capsys.readouterr().err.splitlines() == [
         "train: 1,200 documents, 3,400 sentences, 500,000 words",
         "validation: 1 document, 2 sentences, 3 words",
@@ -158,6 +158,8 @@ def test_the_lines_of_the_end(facts: dict[str, Any], capsys: pytest.CaptureFixtu
         "not in UTF-8: 1 in cp1252, 2 in utf-16",
         "cut: 4 lines or documents that were too long",
     ]
-    report.tell({**facts, "dropped": {"duplicates": 0}, "left_out": {}, "replaced": 0, "cut": 0, "encodings": {}})
+    report.print_summary(
+        {**facts, "dropped": {"duplicates": 0}, "left_out": {}, "replaced": 0, "cut": 0, "encodings": {}}
+    )
     assert len(capsys.readouterr().err.splitlines()) == 2
-    assert report.gone({"dropped": {}, "left_out": {}}) == ""
+    assert report.dropped_phrase({"dropped": {}, "left_out": {}}) == ""

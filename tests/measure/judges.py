@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from ordsmed.measure.evaluation.evaluate import Means, evaluate
+from ordsmed.measure.evaluation.evaluate import ComputeOptions, evaluate
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.detokenizers import wikitext as put_together
 from ordsmed.measure.likelihood.items import Item
@@ -110,12 +110,17 @@ def ours(way: str, folder: str, rows: Rows, threads: int, before: str = "") -> t
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "pairs.jsonl"
         path.write_text("".join(json.dumps({key: before + row[key] for key in KEYS}) + "\n" for row in rows))
-        evaluate([folder], [minimal_pairs.MinimalPairs((_first(path, place),), way)], out=place, means=Means(threads=1))
+        evaluate(
+            [folder],
+            [minimal_pairs.MinimalPairs((_first(path, place),), way)],
+            out=place,
+            means=ComputeOptions(threads=1),
+        )
         began = time.process_time()
         [result] = evaluate(
-            [folder], [minimal_pairs.MinimalPairs((str(path),), way)], out=place, means=Means(threads=threads)
+            [folder], [minimal_pairs.MinimalPairs((str(path),), way)], out=place, means=ComputeOptions(threads=threads)
         )
-    return [score for record in result.records for score in record[2:]], time.process_time() - began
+    return [score for record in result.records for score in record.scores], time.process_time() - began
 
 
 def _first(path: Path, place: str) -> str:
@@ -188,7 +193,7 @@ def texts(asked: argparse.Namespace) -> None:
             [asked.model],
             [bits.Bits((str(plain),)), cloze.Cloze((asked.lambada,))],
             out=place,
-            means=Means(threads=asked.threads),
+            means=ComputeOptions(threads=asked.threads),
         )
     _lambada(result["samples"]["local_lambada"], result["results"]["local_lambada"], last)
     theirs = [
@@ -196,7 +201,7 @@ def texts(asked: argparse.Namespace) -> None:
         for one in sorted(result["samples"]["local_wikitext"], key=lambda one: int(one["doc_id"]))
     ]
     words, size = (sum(map(count, pages)) for count in (lambda x: len(re.split(r"\s+", x)), lambda x: len(x.encode())))
-    nats = math.fsum(record[-2] for record in ends.records)
+    nats = math.fsum(record.nats for record in ends.records)
     facts = result["results"]["local_wikitext"]
     print(
         f"WikiText: {len(pages)} pages; lm_eval word_perplexity {facts['word_perplexity,none']:.4f}, "
@@ -216,8 +221,8 @@ def _lambada(samples: list[dict[str, Any]], facts: dict[str, Any], own: Any) -> 
     found = [(float(one["filtered_resps"][0][0]), bool(one["filtered_resps"][0][1])) for one in samples]
     passages = [one["doc"]["text"] for one in samples]
     alike = [text.split(" ")[-1] == text.split()[-1] for text in passages]
-    far = max(abs(log - row[3]) for (log, _), row, same in zip(found, own.records, alike, strict=True) if same)
-    same = sum(right == row[2] for (_, right), row in zip(found, own.records, strict=True))
+    far = max(abs(log - row.log) for (log, _), row, same in zip(found, own.records, alike, strict=True) if same)
+    same = sum(right == row.word for (_, right), row in zip(found, own.records, strict=True))
     print(
         f"LAMBADA: {same:,} of {len(found):,} decided alike, {sum(right for _, right in found):,} right; furthest "
         f"apart {far:.2g}; perplexity {facts['perplexity,none']:.6g}, ours "
@@ -225,7 +230,7 @@ def _lambada(samples: list[dict[str, Any]], facts: dict[str, Any], own: Any) -> 
     )
     for text, (log, _), row in zip(passages, found, own.records, strict=True):
         if text.split(" ")[-1] != text.split()[-1]:
-            print(f"  another last word: {text.split(' ')[-1]!r}, {log:.4f}; ours {text.split()[-1]!r}, {row[3]:.4f}")
+            print(f"  another last word: {text.split(' ')[-1]!r}, {log:.4f}; ours {text.split()[-1]!r}, {row.log:.4f}")
 
 
 def as_they_cut(folder: str, pages: list[str]) -> list[float]:
@@ -233,11 +238,11 @@ def as_they_cut(folder: str, pages: list[str]) -> list[float]:
     from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
     scorer: Any = ways.scorer(open_model(folder), "causal")
-    length, result = scorer.room - 1 + len(scorer.lead), []
+    length, result = scorer.max_tokens - 1 + len(scorer.start_tokens), []
     for page in pages:
         ids = scorer.cut([page])[0].pieces.tolist()
         items = []
-        for window in get_rolling_token_windows(ids, int(scorer.lead[0]), length, 1):
+        for window in get_rolling_token_windows(ids, int(scorer.start_tokens[0]), length, 1):
             before, asked = make_disjoint_window(window)
             row = np.asarray([*before, *asked])
             items.append(Item(row, first=len(row) - len(asked), sign=False))

@@ -20,7 +20,7 @@ from mteb.abstasks.sts import AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models.model_meta import ModelMeta
 
-from ordsmed.measure.evaluation.evaluate import Means, evaluate
+from ordsmed.measure.evaluation.evaluate import ComputeOptions, evaluate
 from ordsmed.measure.probes.retrieval import Retrieval
 from ordsmed.measure.probes.similarity import Similarity
 from ordsmed.use.text_encoder import TextEncoder
@@ -102,7 +102,7 @@ def main() -> None:
     name, retrieval, sts = sys.argv[1:]
     probes = Retrieval(files=(retrieval,)), Similarity(files=(sts,))
     with tempfile.TemporaryDirectory() as out:
-        ours = [result.finding.facts for result in evaluate([name], probes, out=out, means=Means("cpu", 2))]
+        ours = [result.finding.facts for result in evaluate([name], probes, out=out, means=ComputeOptions("cpu", 2))]
     LocalRetrieval.probe, LocalSTS.probe = probes
     found = mteb.evaluate(Ours(name), [LocalRetrieval(), LocalSTS()], cache=None, co2_tracker=False)
     theirs = [result.scores["test"][0] for result in found.task_results]

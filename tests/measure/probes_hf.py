@@ -155,7 +155,9 @@ def scored(scorer, file: str) -> list[float]:
             free_memory()
             cost = 0
     free_memory()
-    return [record[2] if score is None else score for record in found for score in record[2:]]  # None: equal sentences
+    return [
+        record.scores[0] if score is None else score for record in found for score in record.scores
+    ]  # None: equal sentences
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def results(folder: Path) -> list[dict[str, Any]]:
 
 
 def is_running(number: int) -> bool:
-    """A process that has ended and waits for whoever takes it over does not run."""
+    """A process that has ended and waits for its parent does not count as running."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
@@ -177,7 +177,7 @@ def test_tests_of_a_gpu_are_collected_without_hypothesis(tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_a_cpu_goes_the_same_ways(tmp_path: Path) -> None:
-    """Whatever can run does; what needs a GPU says that it lacks one, and ends well."""
+    """Checks that need a GPU report that it is missing and exit with status 0; the others run."""
     like = {"electra at 512", "bert-large at 512", "electra at 128, plain kernels", "electra at 128, compiled"}
     long = {"kernels", "times of kernels"} if importlib.util.find_spec("triton") else set()  # by its interpreter
     names = [each.name for each in gpu_once.STEPS if each.name not in like | long]  # like those go the same ways

@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kit import megatron
-from ordsmed.measure.evaluation.evaluate import Means, evaluate
+from ordsmed.measure.evaluation.evaluate import ComputeOptions, evaluate
 from ordsmed.measure.probes import cloze, wikitext
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     theirs = AutoModelForCausalLM.from_pretrained(asked.model).eval(), AutoTokenizer.from_pretrained(asked.model)
     raw = asked.wikitext.read_text(encoding="utf-8")[: asked.characters or None]
     with tempfile.TemporaryDirectory() as folder:
-        part, means = Path(folder) / "part", Means(threads=asked.threads)
+        part, means = Path(folder) / "part", ComputeOptions(threads=asked.threads)
         part.write_text(raw, encoding="utf-8")
         for overlap, (batch, cached) in product(asked.overlaps, ((16, False), (1, True))):
             probe = wikitext.Wikitext(files=(str(part),), overlap=overlap, window=asked.window)

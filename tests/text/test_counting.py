@@ -18,7 +18,7 @@ LETTERS = re.compile(
 
 
 def kind(letter: str) -> str:
-    """A letter that is a word, punctuation beside such letters, a sign that may be either, white space, or another."""
+    """The class of a character: a word by itself, punctuation next to such words, either, white space, or another."""
     name, category, code = unicodedata.name(letter, ""), unicodedata.category(letter), ord(letter)
     if letter.isspace():
         return "space"
@@ -48,7 +48,7 @@ def test_the_kinds_of_characters() -> None:
 
 
 def slowly(text: str) -> list[int]:
-    """One character after another; up to two signs beside a letter or its punctuation are none of a word."""
+    """A slow implementation: up to two signs next to such a letter or its punctuation are not part of a word."""
     kinds = [kind(letter) for letter in text]
     for _ in range(2):
         near = [{"letter", "mark"} & {*kinds[max(n - 1, 0) : n], *kinds[n + 1 : n + 2]} for n in range(len(text))]

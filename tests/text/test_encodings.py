@@ -1,4 +1,4 @@
-"""Encodings: told by marks, zeros and escapes, or guessed where one fits well and no other does."""
+"""Encodings: detected by marks, zeros and escapes, or guessed if exactly one fits well."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from kit.makers import digest_of
 from ordsmed.text import encodings
-from ordsmed.text.encodings import escaped, guess, known, marked
+from ordsmed.text.encodings import canonical_name, escaped, guess, marked
 
 NORWEGIAN = "Været på øya er blåere enn sjøen på våren, sa læreren, og så gikk hun hjem over brua. "
 RUSSIAN = "Он живёт в большом городе у реки и каждый день ходит пешком на работу. "
@@ -72,7 +72,7 @@ def test_zeros_that_tell_nothing() -> None:
 
 
 def test_few_zeros_and_odd_letters_are_told_apart() -> None:
-    """One zero in fifty bytes is enough; letters that nobody writes may be one of a hundred, wherever they stand."""
+    """One zero in fifty bytes is enough; one letter in a hundred may be unusual."""
     many = "".join(chr(0x4E01 + 300 * n) for n in range(49))  # no two of one block
     assert marked((many[:48] + "  ").encode("utf-16-le")) == "utf-16-le"
     assert marked((many + " ").encode("utf-16-le")) is None
@@ -95,7 +95,7 @@ def test_escapes() -> None:
 
 
 def test_names() -> None:
-    assert [known(name) for name in ("UTF8", "windows-1252", "latin-1", "auto")] == [
+    assert [canonical_name(name) for name in ("UTF8", "windows-1252", "latin-1", "auto")] == [
         "utf-8",
         "cp1252",
         "iso8859-1",
@@ -103,4 +103,4 @@ def test_names() -> None:
     ]
     for wrong in ("klingon", "base64", "", "utf-8\0", "rot13"):
         with pytest.raises(ValueError, match=r"encoding: found .*; wanted a name such as windows-1252, or 'auto'"):
-            known(wrong)
+            canonical_name(wrong)

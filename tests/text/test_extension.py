@@ -21,7 +21,7 @@ def by_wordpiece() -> Tokenizer:
 
 
 def by_unigram() -> Tokenizer:
-    """Its one sign stands behind the model's pieces."""
+    """Its special token comes after the model's pieces."""
     own = unigram("▁newt", "ing", "▁", *LETTERS, ",", "-")
     own.pipeline.add_special_tokens(["<mask>"])
     return Tokenizer(own.pipeline)
@@ -58,7 +58,7 @@ def test_a_piece_counts_by_the_tokens_that_it_saves() -> None:
 
 
 def test_where_a_piece_stands_no_more_it_does_not_count() -> None:
-    """`ab` stands in `abx` alone once `abc` is one piece."""
+    """After `abc` became one piece, `ab` occurs only in `abx`."""
     old = by_wordpiece()
     assert added(old, extended(old, ["abc"] * 5 + ["abx"] * 2, 9, 5)) == ["abc"]
 
@@ -83,7 +83,7 @@ def test_merges_are_those_of_training_on() -> None:
 
 
 def test_a_merge_never_leads_to_an_old_piece() -> None:
-    """`new` may stand in the vocabulary by another way: joined by a new pair it would change what was cut before."""
+    """`new` may be in the vocabulary already: a new merge that gives it would change how old text is split."""
     names = byte_pieces("Ġab")
     old = Tokenizer(vocabulary.byte_level(names, MERGES, prefix_space=False, special=[vocabulary.END]))
     new = extended(old, [" ab" * 9], 9, 2)
@@ -96,7 +96,7 @@ def over_bytes() -> Tokenizer:
 
 @pytest.mark.parametrize("kind", [by_wordpiece, by_unigram, over_bytes, gpt2, roberta])
 def test_text_without_new_pieces_is_cut_as_before(kind: object) -> None:
-    """Whatever the text: either a new piece stands in it, or nothing has changed."""
+    """For any text: either its tokens include a new piece, or nothing has changed."""
     old: Tokenizer = kind()  # type: ignore[operator]
     new = extended(old, DOMAIN, 8, 3)
     assert len(added(old, new)) >= 5

@@ -1,4 +1,4 @@
-"""The language of a text: told with probabilities, from all over the text, Norwegian by its two names."""
+"""The language of a text: probabilities, samples from all over the text, and the two forms of Norwegian."""
 
 from __future__ import annotations
 

@@ -365,7 +365,7 @@ def test_a_zero_among_letters_is_no_utf_16(tmp_path: Path) -> None:
 
 
 def test_a_reader_may_be_closed_while_an_unpacker_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then its errors cannot be told yet, and it has raised none."""
+    """Before the import its exceptions are unknown, and it cannot have raised any."""
     monkeypatch.setitem(sys.modules, "zstandard", types.ModuleType("zstandard"))
     assert OSError in read.broken()
     monkeypatch.undo()

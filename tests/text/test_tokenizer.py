@@ -473,7 +473,7 @@ BYTES = bytebpe.ByteBpe(size=257).train(["a"])
     ],
 )
 def test_borders_of_byte_level_pieces(raw: bytes, first: int, last: int) -> None:
-    """A piece that begins inside a character goes on; half a character is taken for a letter."""
+    """A piece that begins inside a character continues a word; half a character counts as a letter."""
     letter = {byte: written for written, byte in byte_of().items()}
     assert module._byte_border("".join(letter[byte] for byte in raw)) == (first, last)
 

@@ -17,7 +17,7 @@ from kit.babylm_folder import write
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.store import Store
 from ordsmed.measure.babylm import reading
-from ordsmed.measure.evaluation.evaluate import Means, evaluate
+from ordsmed.measure.evaluation.evaluate import ComputeOptions, evaluate
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.probes.babylm import BabyLmSuite
 from ordsmed.measure.probes.minimal_pairs import MinimalPairs
@@ -122,17 +122,17 @@ def test_a_run_is_asked_at_its_revisions(run: Path, tmp_path: Path) -> None:
     found = {}
     for way in ("masked", "causal"):
         probe = [BabyLmSuite((str(folder),), way=way)]
-        [result] = found[way] = evaluate([str(run)], probe, means=Means(max_unknown=1.0))
+        [result] = found[way] = evaluate([str(run)], probe, means=ComputeOptions(max_unknown=1.0))
         assert result.finding.facts["aoa"] == 0.0
-        assert "AoA over 2 revisions: 0 words with both ages known" in result.finding.how
+        assert "AoA over 2 revisions: 0 words with both ages known" in result.finding.note
         revisions = [json.loads(path.read_text()) for path in (run / "scores").glob("babylm-*.json")]
         own = [row for row in revisions if row["settings"]["part"] == "aoa" and row["way"] == way]
         assert sorted(row["seen"]["words"] >= 500 for row in own) == [True, True]
         assert all(isinstance(row["aoa_surprisal"], float) for row in own)
-        [again] = evaluate([str(run)], probe, means=Means(max_unknown=1.0))
+        [again] = evaluate([str(run)], probe, means=ComputeOptions(max_unknown=1.0))
         assert again.plain() == result.plain()
     assert found["masked"][0].records != found["causal"][0].records
-    [early] = evaluate([str(run)], [BabyLmSuite((str(folder),))], step=0, means=Means(max_unknown=1.0))
+    [early] = evaluate([str(run)], [BabyLmSuite((str(folder),))], step=0, means=ComputeOptions(max_unknown=1.0))
     assert "aoa" not in early.finding.facts
 
 

@@ -232,9 +232,9 @@ def test_what_is_killed_goes_on_where_it_was(step, place, tmp_path, monkeypatch)
 
         return call
 
-    place_of = {"cut": (PassageCutting, "passages"), "vectors": (text_encoder, "units"), "words": (Bm25, "save")}
+    results_folder = {"cut": (PassageCutting, "passages"), "vectors": (text_encoder, "units"), "words": (Bm25, "save")}
     with monkeypatch.context() as patched:
-        owner, name = place_of[step]
+        owner, name = results_folder[step]
         patched.setattr(owner, name, until(getattr(owner, name)))
         with pytest.raises(Killed):
             ordsmed.index(*words, length=24, overlap=6, weight=0.5)

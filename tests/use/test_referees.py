@@ -156,8 +156,8 @@ def test_the_harness_counts_the_same(family: str, exported: Exported, tmp_path: 
     for one, start in ((judge, True), (bare, False)):
         records, _ = probed(trained, cloze.Cloze(files=(str(tmp_path / "x.jsonl"),), start=start))
         found = theirs("loglikelihood", one, *((a.strip(), b) for a, b in ends))
-        assert [row[3] for row in records] == pytest.approx([log for log, _ in found], abs=1e-4)
-        assert [row[2] for row in records] == [best for _, best in found]
+        assert [row.log for row in records] == pytest.approx([log for log, _ in found], abs=1e-4)
+        assert [row.word for row in records] == [best for _, best in found]
     title = " \n = The newts = \n \n"
     pages = [
         f"{title} the old newt , a red @-@ old cat ( it sat ) . \n = = More = = \n" + "a dog ran \n" * n
@@ -169,7 +169,7 @@ def test_the_harness_counts_the_same(family: str, exported: Exported, tmp_path: 
     docs = [{"page": one} for one in wikitext.PAGE.split((tmp_path / "raw").read_text()) if one.strip()]
     assert len(docs) == finding.facts["pages"] == 2
     sums = theirs("loglikelihood_rolling", bare, *((wikitext_detokenizer(doc),) for doc in docs))
-    assert sum(row[-2] for row in records) == pytest.approx(-sum(sums), rel=1e-6)
+    assert sum(row.nats for row in records) == pytest.approx(-sum(sums), rel=1e-6)
     parts = [process_results(doc, [one]) for doc, one in zip(docs, sums, strict=True)]
     words, size = (math.fsum(one[key][1] for one in parts) for key in ("word_perplexity", "bits_per_byte"))
     assert finding.facts["word_perplexity"] == pytest.approx(math.exp(-sum(sums) / words), rel=1e-5)

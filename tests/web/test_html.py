@@ -294,7 +294,7 @@ def test_loose_text_becomes_paragraphs(body: str, made: str) -> None:
 
 
 def test_what_a_page_calls_itself() -> None:
-    """Its titles, and those of its first five headlines that stand in one, or hold one."""
+    """The titles, and those of the first five headlines that contain a title or are part of one."""
     metas = "<meta property='og:title' content='One, two'><meta name=twitter:title content='Three!'>"
     metas += "<meta name=author content='Nobody'><meta property='og:title'>"
     heads = "".join(f"<h1>{text}</h1>" for text in ("A Ferry", "Boats", "", "one <b>two</b> three", "a ferry in"))
@@ -320,7 +320,7 @@ def test_a_line_of_a_hundred_characters_is_prose(longer: int, stays: bool) -> No
 
 
 class Library:
-    """Stands for trafilatura: the page is what it is told; what it finds is told too, by whether it is fast."""
+    """Substitute for trafilatura: returns the given results, and records whether the fast mode was requested."""
 
     def __init__(self, found: dict[bool, str | None]) -> None:
         self.found, self.asked = found, list[bool]()

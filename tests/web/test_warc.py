@@ -52,7 +52,7 @@ def test_only_answers_files_and_converted_texts_are_given(tmp_path: Path, versio
     assert tally.left_out == {"pages that stand in another record": 2}
     at = len(b"".join([*other, lookup]))
     place = f"{path}: byte {at:,}"
-    assert one == warc.Record("http://quay.example/a", 404, "text/html", b"<p>\r\n\r\nA</p>", place)
+    assert one == warc.WarcRecord("http://quay.example/a", 404, "text/html", b"<p>\r\n\r\nA</p>", place)
     assert (two.url, two.status, two.content_type, two.body) == (
         "http://quay.example/b",
         200,

@@ -18,7 +18,7 @@ from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.run import recipe_names
 from ordsmed.data.unknown import MOST
 from ordsmed.measure.evaluation import comparison
-from ordsmed.measure.evaluation.evaluate import Means
+from ordsmed.measure.evaluation.evaluate import ComputeOptions
 from ordsmed.measure.evaluation.evaluate import evaluate as ask_probes
 from ordsmed.measure.evaluation.recipe import named, read
 from ordsmed.measure.evaluation.results import finite, table
@@ -59,8 +59,8 @@ def evaluate(
     """
     names, paths = listed(models), listed(files)
     if probe or (len(names) == 1 and is_recipe(names[0])):
-        question = _models_and_probes(names, paths, probe, [*overrides, *settings.words(changes)])
-        means = Means(device, threads, "", anew, precision, max_unknown)
+        question = _asked(names, paths, probe, [*overrides, *settings.words(changes)])
+        means = ComputeOptions(device, threads, "", anew, precision, max_unknown)
         at, location = question[2] if step is None else step, question[3] if out is None else os.fspath(out)
         answer = ask(question[0], question[1], step=at, out=location, means=means)
         return Evaluated(dict(answer.facts), list(answer.lines))
@@ -87,7 +87,7 @@ def ask(
     *,
     step: int | str | None = None,
     out: str | None = None,
-    means: Means | None = None,
+    means: ComputeOptions | None = None,
     records: str | None = None,
 ) -> Made:
     """Evaluate models with probes and compare them. In a run of several processes, only the first returns lines."""
@@ -130,8 +130,8 @@ def compare(
     """
     names = os.fspath(first), os.fspath(second)
     if probe:
-        models, probes, *_ = _models_and_probes(names, listed(files), probe, [*overrides, *settings.words(changes)])
-        return ask(models, probes, out=None if out is None else os.fspath(out), means=Means(anew=anew))
+        models, probes, *_ = _asked(names, listed(files), probe, [*overrides, *settings.words(changes)])
+        return ask(models, probes, out=None if out is None else os.fspath(out), means=ComputeOptions(anew=anew))
     if trained := [name for name in names if kind_of_folder(name).model]:
         raise RecipeError(trained[0], "is a model, but no probe is named", 'probe="perplexity" and files, or recipes')
     words = [*overrides, *(word for key, value in changes.items() for word in by_path(key, settings.plain(value)))]

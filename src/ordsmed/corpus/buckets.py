@@ -2,8 +2,8 @@
 
 A bucket holds the documents that agree in all `rows` bins of a band. The number of rows is as large as possible while a
 pair at the threshold is found with probability SURE: for 0.7 and 128 permutations 25 bands of 5 rows, which find 0.99
-of the pairs at 0.7 and 0.9999 at 0.8, and compare 1 of 17 pairs at 0.3 in vain. Documents with equal signatures (or
-keys) count as one.
+of the pairs at 0.7 and 0.9999 at 0.8; of the pairs at 0.3, 1 in 17 is compared without being similar. Documents with
+equal signatures (or keys) count as one.
 """
 
 import os
@@ -115,7 +115,6 @@ def write_run(work: MatchingWork, run: int, first: int, files: list[Path], count
 
 
 def _rows(path: Path, count: int, first: int, work: MatchingWork) -> Iterator[Array]:
-    """Yield the signatures of a file, some thousands at a time, after checking them."""
     wanted, remedy = f"{count:,} signatures of {work.how.permutations} '<u4'", "compute the signatures again"
     rows = mapped(path, wanted, remedy)
     if rows.dtype.str != "<u4" or rows.shape != (count, work.how.permutations):
@@ -163,8 +162,8 @@ def buckets(work: MatchingWork, lane: int, part: int, parts: int, state: Array) 
     key, rank = _entries(work, lane, part, parts, state)
     order = np.argsort(key, kind="stable")
     key, rank = key[order], rank[order]
-    same = key[1:] == key[:-1]
-    shared = np.append(same, False) | np.insert(same, 0, False) if len(key) else np.zeros(0, bool)
+    equal = key[1:] == key[:-1]
+    shared = np.append(equal, False) | np.insert(equal, 0, False) if len(key) else np.zeros(0, bool)
     key, rank = key[shared], rank[shared]
     order = np.lexsort((rank, key))
     return key[order], rank[order]
@@ -185,7 +184,6 @@ def _entries(work: MatchingWork, lane: int, part: int, parts: int, state: Array)
 
 
 def firsts(group: Array) -> Array:
-    """Return True where a new group begins."""
     first = np.ones(len(group), bool)
     first[1:] = group[1:] != group[:-1]
     return first

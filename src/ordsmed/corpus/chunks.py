@@ -91,7 +91,6 @@ class Reading:
         self.bundles = [(number, bundle) for number, source in enumerate(sources) for bundle in source.bundles()]
 
     def run(self, map_in_order: MapInOrder, workers: int, part: tuple[int, int] = (0, 1)) -> None:
-        """Make the missing chunks: all, or those of this part of several."""
         with files.survive_disk(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         total = sum(source.settings.size() for source in self.sources)
@@ -113,7 +112,7 @@ class Reading:
 
         A part of a job array gets whole bundles, and every n-th chunk of large ones, for n parts.
         """
-        mine, parts = part
+        part_number, parts = part
         large = total / (4 * workers * parts)
         for piece, (number, bundle) in enumerate(self.bundles):
             source = self.sources[number]
@@ -121,18 +120,18 @@ class Reading:
                 shown.add(source.size(bundle) / 1e6)
             elif not bundle or source.size(bundle) > large:
                 yield from self._large(piece, source, bundle, part, shown)
-            elif piece % parts == mine:
+            elif piece % parts == part_number:
                 yield ChunkTask(self.folder, self.work, source, piece, bundle)
 
     def _large(
         self, piece: int, source: CorpusSource, bundle: Bundle, part: tuple[int, int], shown: Progress
     ) -> Iterator[ChunkTask]:
-        mine, parts = part
+        part_number, parts = part
         done, number = 0, 0
         with tallied() as tally:
             for number, batch in enumerate(_batches(source.read(bundle), tally), 1):
                 new, done = tally.bytes - done, tally.bytes
-                if (piece + number) % parts == mine and not _exists(self.folder, piece, number - 1):
+                if (piece + number) % parts == part_number and not _exists(self.folder, piece, number - 1):
                     yield ChunkTask(self.folder, self.work, source, piece, bundle, number - 1, batch, new)
                 else:
                     shown.add(new / 1e6)
@@ -166,7 +165,6 @@ class ChunkTask:
 
 
 def _work(task: ChunkTask) -> int:
-    """Do a task. Return the bytes that were read for it."""
     if task.batch:
         _make(task.folder, task.work, task.source, task.piece, task.number, task.batch)
         return task.bytes
@@ -244,7 +242,6 @@ def _keep(stem: str, some: CleanedBatch, at: int) -> None:
 
 
 def _kept(stem: str, work: Work) -> CleanedBatch:
-    """Return the saved results of an incomplete chunk."""
     whole, ends = CleanedBatch(work.nothing()), dict[int, int]()
     # finished by another process, or damaged
     ended = (FileNotFoundError, ValueError, EOFError, KeyError, zipfile.BadZipFile)

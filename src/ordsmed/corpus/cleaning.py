@@ -51,13 +51,11 @@ class Work:
     "file of n-grams of held-out texts; documents that contain one are dropped"
 
     def names(self) -> list[str]:
-        """Return the names of the cleaning steps in the report. The second step of a kind is `length 2`."""
         kinds = [*(menu.kind_of(step) for step in self.clean), "tidy"]
         nth = [kinds[: at + 1].count(kind) for at, kind in enumerate(kinds)]
         return [f"{kind} {n}" if n > 1 else kind for kind, n in zip(kinds, nth, strict=True)]
 
     def nothing(self) -> Facts:
-        """Return empty facts."""
         return Facts(steps=[[0] * 5 for _ in self.names()])
 
 
@@ -78,7 +76,6 @@ class Facts:
     "some documents that contain held-out text, with the words"
 
     def add(self, facts: Facts) -> None:
-        """Add the counts of other documents."""
         self.read += facts.read
         self.documents += facts.documents
         self.replaced += facts.replaced
@@ -86,8 +83,8 @@ class Facts:
         self.left_out.update(facts.left_out)
         self.encodings.update(facts.encodings)
         if facts.steps:  # a source without chunks has no steps
-            before = self.steps or [[0] * 5 for _ in facts.steps]
-            self.steps = [list(map(sum, zip(*both, strict=True))) for both in zip(before, facts.steps, strict=True)]
+            steps = self.steps or [[0] * 5 for _ in facts.steps]
+            self.steps = [list(map(sum, zip(*both, strict=True))) for both in zip(steps, facts.steps, strict=True)]
         self.held_out = (self.held_out + facts.held_out)[:EXAMPLES]
 
 
@@ -112,7 +109,6 @@ class CleanedBatch:
         return index
 
     def add(self, batch: CleanedBatch) -> None:
-        """Append the results for the next documents."""
         self.facts.add(batch.facts)
         self.raw += batch.raw
         self.lines += batch.lines
@@ -123,13 +119,13 @@ class CleanedBatch:
 def refined(documents: list[Document], work: Work, source: CorpusSource) -> Iterator[CleanedBatch]:
     """Refine, clean and filter raw documents, and split them into sentences. Yield results every few documents."""
     names, split = work.names(), _split_with(work.sentences)
-    batch, kept, size, since = CleanedBatch(work.nothing()), list[Document](), 0, time.monotonic()
+    batch, documents_kept, size, since = CleanedBatch(work.nothing()), list[Document](), 0, time.monotonic()
     for number, raw in enumerate(documents, 1):
         batch.raw += 1
         with tallied() as tally:
             document = source.refine(raw)
             if document is not None and _clean(document, work, names, batch.facts):
-                kept.append(document)
+                documents_kept.append(document)
                 size += len(document.text)
         batch.facts.replaced, batch.facts.cut = batch.facts.replaced + tally.replaced, batch.facts.cut + tally.cut
         batch.facts.left_out += tally.left_out
@@ -137,15 +133,15 @@ def refined(documents: list[Document], work: Work, source: CorpusSource) -> Iter
         if size < SEARCHED and number < len(documents) and time.monotonic() - since < KEPT:
             continue
         if work.held_out:
-            kept = _without(_grams(work.held_out), kept, batch.facts)
-        for document in kept:
+            documents_kept = _without(_grams(work.held_out), documents_kept, batch.facts)
+        for document in documents_kept:
             split(document)
-        if kept:
-            lines = list(map(_line, kept))
-            batch.lines, batch.index = [b"".join(lines)], [_indexed(kept, lines, work.seed)]
-            batch.signed = [signatures([document.text for document in kept], work.near)] if work.near else []
+        if documents_kept:
+            lines = list(map(_line, documents_kept))
+            batch.lines, batch.index = [b"".join(lines)], [_indexed(documents_kept, lines, work.seed)]
+            batch.signed = [signatures([document.text for document in documents_kept], work.near)] if work.near else []
         yield batch
-        batch, kept, size, since = CleanedBatch(work.nothing()), [], 0, time.monotonic()
+        batch, documents_kept, size, since = CleanedBatch(work.nothing()), [], 0, time.monotonic()
 
 
 def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -> bool:
@@ -153,22 +149,22 @@ def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -
     if work.sentences == "given":
         _unfold(document)
     for name, step, counts in zip(names, [*work.clean, None], facts.steps, strict=True):
-        before = document.text
+        old_text = document.text
         with naming(f"{name}: {document.id}"), tallied() as tally:
-            after = tidy(before, work.normalise) if step is None else step.clean(before, document.meta)
-            if not isinstance(after, str | None):
+            new_text = tidy(old_text, work.normalise) if step is None else step.clean(old_text, document.meta)
+            if not isinstance(new_text, str | None):
                 wanted = "the cleaned text, or None"
-                raise TypeError(f"gives {after!r:.60}, {with_article(type(after).__name__)}; wanted {wanted}")
+                raise TypeError(f"gives {new_text!r:.60}, {with_article(type(new_text).__name__)}; wanted {wanted}")
         for reason, count in tally.left_out.items():
             facts.left_out[f"{name}: {reason.partition(': ')[2] or reason}"] += count
         counts[0] += 1
-        counts[1] += after is not None and after != before
-        counts[2] += after is None
-        counts[3] += len(before)
-        counts[4] += len(after or "")
-        if after is None:
+        counts[1] += new_text is not None and new_text != old_text
+        counts[2] += new_text is None
+        counts[3] += len(old_text)
+        counts[4] += len(new_text or "")
+        if new_text is None:
             return False
-        document.text = after
+        document.text = new_text
     if len(document.text) < max(work.shortest, 1):
         facts.left_out["short documents"] += 1
         return False
@@ -176,17 +172,17 @@ def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -
 
 
 def _without(held_out: HeldOut, documents: list[Document], facts: Facts) -> list[Document]:
-    kept, ends = [], np.cumsum([len(document.text) for document in documents]) // SEARCHED
+    clean_documents, ends = [], np.cumsum([len(document.text) for document in documents]) // SEARCHED
     borders = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(documents)]
     some = (held_out.search([d.text for d in documents[a:b]]) for a, b in pairwise(borders))
     for document, hit in zip(documents, chain.from_iterable(some), strict=True):
         if hit is None:
-            kept.append(document)
+            clean_documents.append(document)
             continue
         facts.left_out["held-out text"] += 1
         if len(facts.held_out) < EXAMPLES:
             facts.held_out.append(f"{document.id}: {hit.words!r}")
-    return kept
+    return clean_documents
 
 
 @functools.cache

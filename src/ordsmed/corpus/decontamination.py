@@ -67,7 +67,6 @@ class Decontaminate:
             raise ValueError(f"words: found {problem}; wanted 1 <= shortest <= words <= 255")
 
     def grams(self) -> HeldOut:
-        """Return the hashes of the evaluation files."""
         return grams(self.paths, self.words, self.shortest)
 
 
@@ -97,11 +96,10 @@ class HeldOut:
     "how many of these were left out because they are too short"
 
     def hits(self, text: str) -> Hit | None:
-        """Return the first run of words that is held out, or None."""
         return self.search([text])[0]
 
     def search(self, texts: Sequence[str]) -> list[Hit | None]:
-        """Do this for many texts, which is much faster for short ones; best with about 100,000 characters per call."""
+        """Return `hits` for many texts. This is much faster for short texts, and best with about 100,000 characters."""
         hits: list[Hit | None] = [None] * len(texts)
         if not len(self.hashes):
             return hits
@@ -111,11 +109,11 @@ class HeldOut:
             nearest = np.minimum(np.searchsorted(self.hashes, runs[likely]), len(self.hashes) - 1)
             at = likely[self.hashes[nearest] == runs[likely]]
             at = at[owner[at] == owner[at + length - 1]]
-            for which, first in zip(*np.unique(owner[at], return_index=True), strict=True):
-                start, before = at[first], hits[which]
-                number = int(start - np.searchsorted(owner, which))
-                if before is None or number < before.number:
-                    hits[which] = Hit(text[starts[start] : ends[start + length - 1]], number)
+            for document, first in zip(*np.unique(owner[at], return_index=True), strict=True):
+                start, earlier = at[first], hits[document]
+                number = int(start - np.searchsorted(owner, document))
+                if earlier is None or number < earlier.number:
+                    hits[document] = Hit(text[starts[start] : ends[start + length - 1]], number)
         return hits
 
     def save(self, path: Path) -> None:
@@ -151,7 +149,6 @@ class HeldOut:
 
 
 def grams(paths: str | Sequence[str], n: int = 13, shortest: int = SHORTEST) -> HeldOut:
-    """Return all runs of `n` words of evaluation files, and shorter entries as a whole."""
     entries = short = waiting = 0
     hashes = [np.empty(0, "<u8")]
     for batch in _batches(entry for path in read.files(paths) for entry in _entries(path)):
@@ -199,7 +196,6 @@ def _joined(texts: Sequence[str]) -> tuple[str, Array, Array, Array, Array]:
 
 
 def _words(text: str) -> tuple[Array, Array, Array]:
-    """Return the hashes, starts and ends of the words of a case-folded text."""
     blocks, start = [(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))], 0
     while start < len(text):
         stop = start + BLOCK
@@ -219,8 +215,8 @@ def _hash(text: str) -> tuple[Array, Array, Array]:
     letter = kinds == 1
     edges = np.flatnonzero(letter[1:] != letter[:-1])
     starts, ends = edges[::2], edges[1::2]
-    if len(alone := np.flatnonzero(kinds[1:-1] == 2)):
-        starts, ends = np.sort(np.append(starts, alone)), np.sort(np.append(ends, alone + 1))
+    if len(single_words := np.flatnonzero(kinds[1:-1] == 2)):
+        starts, ends = np.sort(np.append(starts, single_words)), np.sort(np.append(ends, single_words + 1))
     if not len(starts):
         return np.empty(0, np.uint64), starts, ends
     # the sum of value * ODD ** position, divided by ODD ** start, does not depend on the position of the word
@@ -256,7 +252,6 @@ def _powers(base: np.uint64) -> Array:
 
 
 def _runs(hashed: Array, shortest: int, longest: int) -> Iterator[tuple[int, Array]]:
-    """Yield each length with the hashes of all runs of this many words."""
     runs = np.zeros(len(hashed), np.uint64)
     for length in range(1, min(longest, len(hashed)) + 1):
         count = len(hashed) - length + 1
@@ -280,7 +275,6 @@ def _json(path: Path) -> Iterator[str]:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Yield all strings of a JSON value, at any depth, without recursion."""
     waiting: list[object] = [value]
     while waiting:
         value = waiting.pop()
@@ -323,7 +317,6 @@ def _conll(path: Path) -> Iterator[str]:
 
 
 def _form(line: str) -> list[str]:
-    """Return the word of a line: the second field of CoNLL-U's ten, else the first."""
     fields = line.split("\t") if "\t" in line else line.split()
     if len(fields) != 10:
         return [] if line.startswith(("# ", "-DOCSTART-")) else [fields[0], " "]

@@ -49,15 +49,14 @@ class Library:
         self.starts = np.concatenate([[0], np.cumsum([chunk.facts.documents for chunk in chunks])])
 
     def __call__(self, number: int) -> str:
-        """Return the text of a document."""
         return self.document(number).text
 
     def document(self, number: int) -> Document:
         import msgspec
 
-        which = int(np.searchsorted(self.starts, number, "right")) - 1
-        with Path(f"{self.stems[which]}.jsonl").open("rb") as file:
-            file.seek(int(read_index(self.stems[which])["at"][number - self.starts[which]]))
+        chunk_number = int(np.searchsorted(self.starts, number, "right")) - 1
+        with Path(f"{self.stems[chunk_number]}.jsonl").open("rb") as file:
+            file.seek(int(read_index(self.stems[chunk_number])["at"][number - self.starts[chunk_number]]))
             return msgspec.json.decode(file.readline(), type=Document)
 
 
@@ -95,14 +94,14 @@ def match(
     duplicates = near.find(signed, counts, preference, text, options, scratch, map_in_order, keys=keys, against=fixed)
     dropped = np.array(duplicates.numbers, np.int64)
     agreeing = _agreement(duplicates, np.repeat(np.array([chunk.source for chunk in chunks], np.int64), counts))[fixed:]
-    few = fixed + np.flatnonzero((agreeing > 0) & (agreeing < least))
+    in_few_sources = fixed + np.flatnonzero((agreeing > 0) & (agreeing < least))
     exact = int((keys[duplicates.numbers] == keys[duplicates.kept]).sum())
     groups = [_facts_of(group, library) for group in near.groups(duplicates, GROUPS)]
-    facts: dict[str, Any] = {"exact": exact, "near": len(dropped) - exact, "few": len(few), "groups": groups}
+    facts: dict[str, Any] = {"exact": exact, "near": len(dropped) - exact, "few": len(in_few_sources), "groups": groups}
     facts["sources"] = {str(n): count for n, count in enumerate(np.bincount(agreeing).tolist()) if n and count}
     files.sync(scratch / "dropped.npy")
-    if len(few):
-        dropped = np.union1d(dropped, few)
+    if len(in_few_sources):
+        dropped = np.union1d(dropped, in_few_sources)
         with files.writing(scratch / "dropped.npy") as file:
             np.save(file, dropped)
     counted = np.concatenate([np.zeros(fixed, np.int64), agreeing]) if kept_as else None
@@ -114,7 +113,7 @@ def match(
 
 
 def _agreement(duplicates: near.Duplicates, sources: np.ndarray) -> np.ndarray:
-    """Return in how many sources each kept document or a duplicate of it occurs; 0 for dropped documents."""
+    """Return for each kept document the number of sources that contain it or a duplicate; 0 for dropped documents."""
     width, kept = int(sources.max(initial=0)) + 1, duplicates.kept.astype(np.int64)
     of_dropped = sources[duplicates.numbers]
     pairs = np.unique((kept * width + of_dropped)[of_dropped != sources[kept]])

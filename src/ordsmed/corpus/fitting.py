@@ -67,10 +67,10 @@ def _once(
     return settled
 
 
-def changes(before: Sequence[Any], after: Sequence[Any]) -> list[str]:
+def changes(old_steps: Sequence[Any], new_steps: Sequence[Any]) -> list[str]:
     """Return a line for each step that the sample set, with the settings that changed."""
     lines = []
-    for step, new in zip(before, after, strict=True):
+    for step, new in zip(old_steps, new_steps, strict=True):
         was = settings.plain(step)
         values = [f"{key} = {value}" for key, value in settings.plain(new).items() if was.get(key) != value]
         lines += [f"{menu.kind_of(step)}: {', '.join(values)}"] if values else []
@@ -94,12 +94,12 @@ def _cleaned(documents: Sequence[tuple[CorpusSource, Document]], steps: Sequence
 def sample(sources: Sequence[CorpusSource], count: int) -> list[tuple[CorpusSource, Document]]:
     """Return `count` raw documents of all sources, those with the smallest hashes."""
     parts = [(source, bundle) for source in sources for bundle in source.bundles()]
-    most = max(READ // max(len(parts), 1), LEAST)
+    bytes_a_part = max(READ // max(len(parts), 1), LEAST)
     least: list[tuple[int, int, CorpusSource, Document]] = []
-    number, total = 0, sum(min(source.size(bundle), most) for source, bundle in parts)
+    number, total = 0, sum(min(source.size(bundle), bytes_a_part) for source, bundle in parts)
     with Progress("sample", total / 1e6, "MB") as progress, tallied() as counted:
         for source, bundle in _thinned(parts):
-            before = counted.bytes
+            bytes_before = counted.bytes
             for document in source.read(bundle):
                 number += 1
                 draw = text_number(f"{document.id}\n{document.text[:HASHED]}")
@@ -107,12 +107,11 @@ def sample(sources: Sequence[CorpusSource], count: int) -> list[tuple[CorpusSour
                     heapq.heappush(least, (-draw, -number, source, document))
                 elif -draw > least[0][0]:
                     heapq.heapreplace(least, (-draw, -number, source, document))
-                if counted.bytes - before >= most:
+                if counted.bytes - bytes_before >= bytes_a_part:
                     break
-            progress.add((counted.bytes - before) / 1e6)
+            progress.add((counted.bytes - bytes_before) / 1e6)
     return [(source, document) for _, _, source, document in sorted(least, key=lambda entry: -entry[1])]
 
 
 def _thinned(parts: Sequence[Any]) -> Iterator[Any]:
-    """Yield evenly spaced parts, as many as READ bytes allow."""
     yield from parts[:: max(math.ceil(len(parts) * LEAST / READ), 1)]

@@ -53,7 +53,7 @@ class PartWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
         if kind is None:
             self.close()
-        elif self.file:  # an incomplete file keeps its name .part; the next run overwrites it
+        elif self.file:  # an incomplete file keeps the suffix .part; the next run overwrites it
             with contextlib.suppress(OSError):
                 self.file.close()
 
@@ -88,14 +88,12 @@ class PartWriter:
         count.bytes += text
 
     def take(self, part: PartWriter) -> None:
-        """Add the counts of another writer, which may have run in another process."""
         for name, value in vars(part.count).items():
             setattr(self.count, name, getattr(self.count, name) + value)
         self.parts |= part.parts
         self.checksums |= part.checksums
 
     def close(self) -> None:
-        """Complete the current part."""
         if not self.documents:
             return
         part, digest = self.folder / self._name, f"{self.sum:08x}"
@@ -132,14 +130,12 @@ def parts(folder: Path, split: str) -> list[Path]:
 
 
 def check(path: Path) -> None:
-    """Verify the checksum of a part file. Old corpora have none."""
     facts = Run(path.parent.parent).status.get(path.parent.name) or {}
     if wanted := facts.get("checksums", {}).get(path.name):
         files.check(path, wanted, "copy it again, or make the corpus again")
 
 
 def documents(path: Path) -> Iterator[Document]:
-    """Verify a part file and yield its documents."""
     import msgspec
 
     decode = msgspec.json.Decoder(Document).decode

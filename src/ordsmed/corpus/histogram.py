@@ -22,7 +22,6 @@ def count(numbers: NDArray[np.int64]) -> Counts:
 
 
 def named(counts: Counts) -> dict[str, int]:
-    """Return the counts from the first to the last bin that is not empty, by name."""
     filled = np.flatnonzero(counts)
     return {_name(n): int(counts[n]) for n in range(filled[0], filled[-1] + 1)} if len(filled) else {}
 
@@ -30,14 +29,13 @@ def named(counts: Counts) -> dict[str, int]:
 def lines(counts: Counts, wide: int = 0) -> list[str]:
     """Return one line per bin, for a terminal of `wide` columns; 0: no limit."""
     bins = named(counts)
-    most, total = max(bins.values(), default=1), max(int(counts.sum()), 1)
+    longest, total = max(bins.values(), default=1), max(int(counts.sum()), 1)
     pad = max(map(len, bins), default=0)
     width = min(40, max(4, wide - pad - 10)) if wide else 40
-    return [f"{name:>{pad}}  {_bar(n / most, width):{width}}  {n / total:6.1%}" for name, n in bins.items()]
+    return [f"{name:>{pad}}  {_bar(n / longest, width):{width}}  {n / total:6.1%}" for name, n in bins.items()]
 
 
 def svg(panels: Mapping[str, Mapping[str, Counts]]) -> str:
-    """Return an SVG with a panel per quantity and a color per split: shares of documents or sentences per bin."""
     return chart.histograms(panels, lambda bin: _name(bin).split("-")[0])
 
 
@@ -46,5 +44,5 @@ def _name(bin: int) -> str:
 
 
 def _bar(share: float, width: int) -> str:
-    whole, rest = divmod(round(share * width * 8), 8)
-    return ("█" * whole + BLOCKS[rest]).rstrip() or ("▏" if share else "")
+    whole, eighths = divmod(round(share * width * 8), 8)
+    return ("█" * whole + BLOCKS[eighths]).rstrip() or ("▏" if share else "")

@@ -73,10 +73,10 @@ def learn(sources: Sequence[str], out: str, settings: JudgeLearning, *, anew: bo
     if missing or not dev.any():
         location = missing[0] if missing else "the documents held out"
         raise DataError(location, "no document", "more documents of each label", "or another --dev")
-    began, rest = time.monotonic(), np.flatnonzero(~dev)
+    began, training_rows = time.monotonic(), np.flatnonzero(~dev)
     model = linear.learn(
-        [texts[n] for n in rest],
-        numbers[rest].tolist(),
+        [texts[n] for n in training_rows],
+        numbers[training_rows].tolist(),
         labels,
         bits=settings.bits,
         epochs=settings.epochs,
@@ -89,9 +89,11 @@ def learn(sources: Sequence[str], out: str, settings: JudgeLearning, *, anew: bo
         model.save(folder)
         status = {"verb": FolderKind.JUDGE.value, "state": "done", "labels": list(labels), "documents": dict(counts)}
         files.write_json(folder / STATUS, {**status, "scores": facts, "seconds": round(time.monotonic() - began, 1)})
-    lines = [f"{target}: trained on {many(len(rest), 'document')}, evaluated on {many(int(dev.sum()), 'other')}"]
-    by = f", label = {_quoted(labels[0])}" if linear.ends(labels) is None else ""
-    threshold = 0.5 if by else sum(linear.ends(labels) or ()) / 2
+    lines = [
+        f"{target}: trained on {many(len(training_rows), 'document')}, evaluated on {many(int(dev.sum()), 'other')}"
+    ]
+    by = f", label = {_quoted(labels[0])}" if linear.label_range(labels) is None else ""
+    threshold = 0.5 if by else sum(linear.label_range(labels) or ()) / 2
     step = f'{{ kind = "judge", run = {_quoted(out)}{by}, least = {threshold:g} }}'
     lines += [f"  {name}: {value:.2f}" for name, value in facts.items() if isinstance(value, float)]
     return [*lines, "", *table(rows, numbers=True), "", "in the recipe of a corpus:", f"  clean = [{step}]"]
@@ -115,15 +117,15 @@ def _of_table(path: Path, settings: JudgeLearning) -> Iterator[tuple[str, str]]:
         (_label(label, settings), text)
         for label, text in zip(rows_of.columns["label"], rows_of.columns["text"], strict=True)
     ]
-    kept = [(label, text) for label, text in rows if label]
-    if len(kept) < len(rows):
+    labeled_rows = [(label, text) for label, text in rows if label]
+    if len(labeled_rows) < len(rows):
         first = next(at for at, (label, _) in enumerate(rows) if not label)
-        problem = f"{len(rows) - len(kept):,} of {many(len(rows), 'row')} without a label"
+        problem = f"{len(rows) - len(labeled_rows):,} of {many(len(rows), 'row')} without a label"
         left_out = f"{problem}; the first: `{rows_of.columns['label'][first][:60]}`"
-        if len(kept) < (1 - LOST) * len(rows):
+        if len(labeled_rows) < (1 - LOST) * len(rows):
             raise DataError(rows_of.place(first), left_out, "a label in most rows", "check --label and --pattern")
         say(f"{path}: left out {left_out}")
-    yield from kept
+    yield from labeled_rows
 
 
 def _label(cell: str, settings: JudgeLearning) -> str:
@@ -146,32 +148,31 @@ def _texts(path: str, settings: JudgeLearning) -> Iterator[str]:
 
 def _sampled(labeled: Iterable[tuple[str, str]], settings: JudgeLearning) -> tuple[list[str], list[str]]:
     """Return texts and labels, at most `how.most` of each label: those with the smallest hashes, each text once."""
-    kept: dict[str, list[tuple[int, str]]] = {}
+    by_label: dict[str, list[tuple[int, str]]] = {}
     for label, text in labeled:
-        of_label = kept.setdefault(label, [])
+        of_label = by_label.setdefault(label, [])
         entry = (-text_number(f"drawn {settings.seed}\n{text}"), text)
         if len(of_label) < settings.most:
             heapq.heappush(of_label, entry)
         elif entry > of_label[0]:
             heapq.heapreplace(of_label, entry)
-    rows = [(label, text) for label in sorted(kept) for text in sorted({text for _, text in kept[label]})]
+    rows = [(label, text) for label in sorted(by_label) for text in sorted({text for _, text in by_label[label]})]
     return [text for _, text in rows], [label for label, _ in rows]
 
 
 def _sorted(labels: Iterable[str]) -> tuple[str, ...]:
     names = sorted(labels)
-    return tuple(names if linear.ends(names) is None else sorted(names, key=float))
+    return tuple(names if linear.label_range(names) is None else sorted(names, key=float))
 
 
 def _scored(shares: np.ndarray, gold: np.ndarray, labels: Sequence[str]) -> tuple[dict[str, Any], list[list[str]]]:
-    """Return accuracy, and precision and recall of each label, in percent."""
     likeliest, rows, by = shares.argmax(1), [["label", "documents", "precision", "recall"]], dict[str, list[float]]()
     for n, label in enumerate(labels):
         right = int(((likeliest == n) & (gold == n)).sum())
         by[label] = [100 * right / max(int((likeliest == n).sum()), 1), 100 * right / max(int((gold == n).sum()), 1)]
         rows.append([label, f"{int((gold == n).sum()):,}", *(f"{value:.1f}" for value in by[label])])
     facts: dict[str, Any] = {"accuracy": float(100 * (likeliest == gold).mean()), "precision_recall": by}
-    if linear.ends(labels):
+    if linear.label_range(labels):
         values = np.array([float(label) for label in labels])
         facts["mean_error"] = float(np.abs(shares @ values - values[gold]).mean())
     return facts, rows

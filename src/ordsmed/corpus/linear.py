@@ -51,14 +51,13 @@ def _kinds() -> NDArray[np.uint8]:
 
 def _begins() -> NDArray[np.bool_]:
     kinds = _kinds()
-    before, here = kinds[:, None], kinds[None, :]
-    same = (before == here) | ((before == _INNER) & (here == _LETTER))
-    begins = (here != _BLANK) & (here != _INNER) & (~same | (here == _IDEOGRAPH) | (here == _LINE))
+    left, right = kinds[:, None], kinds[None, :]
+    continues = (left == right) | ((left == _INNER) & (right == _LETTER))
+    begins = (right != _BLANK) & (right != _INNER) & (~continues | (right == _IDEOGRAPH) | (right == _LINE))
     return np.ascontiguousarray(begins).reshape(-1)
 
 
 def _values() -> Numbers:
-    """Return a number for every byte; digits are equal, white space is 0."""
     kinds, values = _kinds(), chance.bits(chance.key("linear", VERSION), np.arange(256))
     values[kinds == _DIGIT] = values[ord("0")]
     values[kinds == _BLANK] = 0
@@ -95,10 +94,10 @@ def tokens(text: str) -> Numbers:
     sums[0] = 0
     np.multiply(_VALUES.take(data), powers[: len(data)], out=sums[1:])
     np.cumsum(sums, out=sums)
-    begun = sums.take(starts)
-    ended = np.empty_like(begun)
-    ended[:-1], ended[-1:] = begun[1:], sums[-1]
-    ended -= begun
+    start_sums = sums.take(starts)
+    ended = np.empty_like(start_sums)
+    ended[:-1], ended[-1:] = start_sums[1:], sums[-1]
+    ended -= start_sums
     ended *= inverse.take(starts)
     return ended
 
@@ -154,9 +153,9 @@ class Linear:
         path = folder / WEIGHTS
         wanted, remedy = "the weights of `ordsmed corpus judge`", "train it again"
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-                linear = Linear(tuple(kept["labels"].tolist()), kept["weights"], kept["bias"])
-                version = int(kept["version"])
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                linear = Linear(tuple(arrays["labels"].tolist()), arrays["weights"], arrays["bias"])
+                version = int(arrays["version"])
         except FileNotFoundError:
             raise DataError(path, "no such file", wanted, remedy) from None
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -170,11 +169,10 @@ class Linear:
 
 
 def stamp(folder: Path) -> str:
-    """Return a hash that identifies the classifier."""
     return bytes_key((folder / WEIGHTS).read_bytes(), 16)
 
 
-def ends(labels: Sequence[str]) -> tuple[float, float] | None:
+def label_range(labels: Sequence[str]) -> tuple[float, float] | None:
     """Return the lowest and the highest label if all are numbers, so that a document gets an expected value."""
     try:
         numbers = [float(label) for label in labels]
@@ -204,7 +202,6 @@ class HashedDocuments:
         return HashedDocuments(np.concatenate(rows), ends, np.array(gold))
 
     def some(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return the buckets of some documents, and their number for each."""
         begins = np.where(chosen > 0, self.ends[chosen - 1], 0)
         sizes = self.ends[chosen] - begins
         rows = [self.buckets[a:b] for a, b in zip(begins, self.ends[chosen], strict=True)]
@@ -227,15 +224,14 @@ def learn(
             rows, sizes = examples.some(chosen)
             errors = _errors(linear, rows, sizes, examples.gold[chosen]) * weight[examples.gold[chosen], None]
             repeated = np.repeat(errors / np.maximum(sizes, 1)[:, None], sizes, axis=0)
-            different, which = np.unique(rows, return_inverse=True)
-            gradient = np.stack([np.bincount(which, repeated[:, n], len(different)) for n in range(count)], 1)
+            different, inverse = np.unique(rows, return_inverse=True)
+            gradient = np.stack([np.bincount(inverse, repeated[:, n], len(different)) for n in range(count)], 1)
             _step(linear.weights, squares, different, gradient)
             _step(linear.bias[None], bias_squares[None], np.zeros(1, np.int64), errors.sum(0)[None])
     return linear
 
 
 def _errors(linear: Linear, rows: NDArray[np.int32], sizes: NDArray[np.int64], gold: NDArray[np.int64]) -> Floats:
-    """Return the predicted probabilities of each document minus the one-hot labels."""
     sums = np.concatenate([np.zeros((1, len(linear.labels))), np.cumsum(linear.weights[rows], 0, np.float64)])
     ends = np.cumsum(sizes)
     shares = softmax((sums[ends] - sums[ends - sizes]) / np.maximum(sizes, 1)[:, None] + linear.bias)

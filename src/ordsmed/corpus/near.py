@@ -1,4 +1,4 @@
-"""Find near duplicates with MinHash and LSH, out of core: which documents are so similar to a better one that they go.
+"""Find near duplicates with MinHash and LSH, out of core: the documents that are too similar to a better one.
 
     texts -> signatures (.npy, a row per document: signatures.py) -> run files: (key, rank) for each band of a row,
     sorted by key -> buckets of equal keys, band after band (buckets.py) -> pairs -> estimate, or exact if uncertain
@@ -107,9 +107,9 @@ def _found(folder: Path, order: Array, twin: Array, pairs: SimilarPairs, against
     by = np.lexsort((better, -how_like, worse))
     by = by[firsts(worse[by])]
     target[worse[by]], similarity[worse[by]] = better[by], how_like[by]
-    gone = np.flatnonzero(target[twin] != np.arange(total, dtype="<u4"))
-    gone = gone[gone >= against]
-    numbers, kept, how_like = order[gone], order[target[twin[gone]]], similarity[twin[gone]]
+    dropped = np.flatnonzero(target[twin] != np.arange(total, dtype="<u4"))
+    dropped = dropped[dropped >= against]
+    numbers, kept, how_like = order[dropped], order[target[twin[dropped]]], similarity[twin[dropped]]
     by = np.argsort(numbers, kind="stable")
     table = {"dropped": numbers[by], "kept": kept[by], "similarity": how_like[by]}
     for name, array in table.items():
@@ -118,7 +118,6 @@ def _found(folder: Path, order: Array, twin: Array, pairs: SimilarPairs, against
 
 
 def groups(duplicates: Duplicates, limit: int, members: int = 5) -> list[Group]:
-    """Return the kept documents with the most duplicates, at most `limit`."""
     kept, sizes = np.unique(duplicates.kept, return_counts=True)
     biggest = np.lexsort((kept, -sizes))[:limit]
     return [_group(duplicates, int(kept[n]), int(sizes[n]), members) for n in biggest]
@@ -165,8 +164,8 @@ def _remembered(
     path: Path, function: Callable[..., tuple[Array, ...] | None], *task: object
 ) -> tuple[Array, ...] | None:
     cut_off = (FileNotFoundError, ValueError, EOFError, zipfile.BadZipFile)  # missing or damaged: run the task again
-    with contextlib.suppress(*cut_off), path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-        return tuple(kept[name] for name in kept.files) or None
+    with contextlib.suppress(*cut_off), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return tuple(arrays[name] for name in arrays.files) or None
     result = function(*task)
     with writing(path) as stream:
         np.savez(stream, *(result or ()))

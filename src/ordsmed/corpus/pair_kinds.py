@@ -6,7 +6,7 @@
 
 A document is split into passages between sentences, and each passage gives one pair. Its kind is drawn by the shares of
 the kinds that the passage can give. So no two positives of a document overlap, and rare kinds are used where they are
-possible. Cloze: Lee et al. 2019, who leave the sentence in its passage one time in ten. Crops: Izacard et al. 2022.
+possible. Cloze: Lee et al. 2019; in one of ten pairs the sentence stays in its passage. Crops: Izacard et al. 2022.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def _cloze(spot: PairSource) -> Sides:
     if not rows:
         return None
     drawn = rows[int(spot.draws[0] * len(rows))]
-    rest = passage if spot.draws[1] < LEFT_IN else [*passage[:drawn], *passage[drawn + 1 :]]
-    return passage[drawn].text, _text(rest), 1
+    remainder = passage if spot.draws[1] < LEFT_IN else [*passage[:drawn], *passage[drawn + 1 :]]
+    return passage[drawn].text, _text(remainder), 1
 
 
 def _crops(spot: PairSource) -> Sides:
@@ -157,7 +157,6 @@ KINDS: dict[str, Callable[[PairSource], Sides]] = {
 
 
 def _sentences(document: Document, length: int) -> Iterator[PassageSentence]:
-    """Yield the sentences. One that is longer than a passage is cut between words."""
     parts = (document if document.ends else Document(document.text, rules(document.text))).sentences()
     for number, part in enumerate(parts):
         text = " ".join(part.split())
@@ -195,5 +194,4 @@ def _size(sentences: Passage) -> int:
 
 
 def _text(sentences: Passage) -> str:
-    """Join sentences to a text with a paragraph per line."""
     return "\n".join(" ".join(sentence.text for sentence in paragraph) for paragraph in _cut(sentences))

@@ -33,7 +33,7 @@ from ordsmed.corpus.folder import SPLITS, parts
 from ordsmed.corpus.pair_kinds import KINDS, DrawnPair, pairs_of
 from ordsmed.corpus.signatures import Near, signatures
 from ordsmed.text import read
-from ordsmed.text.text_hashes import Seen
+from ordsmed.text.text_hashes import SeenTexts
 
 TOGETHER = 1 << 10  # pairs processed at once
 SHORT, QUOTED, AGAIN, ALIKE, OVER, BLANK = (
@@ -136,8 +136,10 @@ def _by_lines(first: Path, second: Path, dropped: Counter[str]) -> Iterator[Draw
     lines = zip_longest(read.lines(first), read.lines(second))
     for number, (anchor, positive) in enumerate(lines, 1):
         if anchor is None or positive is None:
-            short, long = (first, second) if anchor is None else (second, first)
-            raise DataError(short, f"ends at line {number - 1:,}, but {long} continues", "as many lines in both")
+            shorter_name, longer_name = (first, second) if anchor is None else (second, first)
+            raise DataError(
+                shorter_name, f"ends at line {number - 1:,}, but {longer_name} continues", "as many lines in both"
+            )
         if anchor.strip() and positive.strip():
             yield DrawnPair(anchor.strip(), positive.strip(), "translation", f"{first.name}:{number}")
         else:
@@ -159,7 +161,7 @@ class Waiting:
     ) -> Waiting:
         import msgspec
 
-        path, seen, starts, counts = folder / "pairs.jsonl", Seen(), [0], list[int]()
+        path, seen, starts, counts = folder / "pairs.jsonl", SeenTexts(), [0], list[int]()
         with files.survive_disk(folder), path.open("wb") as file:
             while block := list(islice(drawn, TOGETHER)):
                 pairs = [pair for pair in _clean(block, held_out, dropped) if _first(pair, seen, dropped)]
@@ -180,7 +182,6 @@ class Waiting:
             return str(json.loads(self._line(file, number))["positive"])
 
     def kept(self, settings: Pairing, folder: Path, dropped: Counter[str]) -> np.ndarray:
-        """Return the numbers of the pairs that are kept, in order."""
         stays = np.ones(len(self), bool)
         if settings.near and len(self):
             alike = Near(threshold=settings.near, keep="first")
@@ -195,7 +196,6 @@ class Waiting:
         return numbers
 
     def write(self, numbers: np.ndarray, target: Path) -> tuple[Counter[str], int]:
-        """Write these pairs. Return the number of each kind, and the number of documents."""
         kinds, documents = Counter[str](), set[int]()
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -226,7 +226,7 @@ def _clean(block: Sequence[DrawnPair], held_out: HeldOut | None, dropped: Counte
     return clean
 
 
-def _first(pair: DrawnPair, seen: Seen, dropped: Counter[str]) -> bool:
+def _first(pair: DrawnPair, seen: SeenTexts, dropped: Counter[str]) -> bool:
     """Return whether this anchor is new. Two pairs with the same anchor would be each other's wrong negatives."""
     new = seen.add(text_number(" ".join(pair.anchor.casefold().split())))
     dropped[AGAIN] += not new

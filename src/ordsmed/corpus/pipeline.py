@@ -46,7 +46,6 @@ SHARE = 1_000_000  # least bytes of source, possibly packed, per process
 
 
 def workers_for(size: int) -> int:
-    """Return the number of processes for this many bytes of source."""
     return max(1, min(cores(), size // SHARE))
 
 
@@ -149,7 +148,6 @@ class Corpus:
 
     @property
     def shares(self) -> Shares:
-        """Return the shares of validation and test documents."""
         if self.split is not None:
             shares = Shares.read(str(self.split), self.exact)
         else:
@@ -179,8 +177,8 @@ class Corpus:
             reading = self.read(run, map_in_order)
             chunks = reading.chunks()
             if not any(chunk.facts.read for chunk in chunks if not sources[chunk.source].purpose):
-                gone = sum((chunk.facts.left_out for chunk in chunks), Counter[str]())
-                source = ", ".join(f"{count:,} {reason}" for reason, count in report.most(gone))
+                left_out = sum((chunk.facts.left_out for chunk in chunks), Counter[str]())
+                source = ", ".join(f"{count:,} {reason}" for reason, count in report.largest_first(left_out))
                 problem = "no documents at all" + (f"; left out: {source}" if source else "")
                 raise DataError(self._named(), problem, "at least one text", "check `source`")
             matched = self.match(reading, chunks, map_in_order)
@@ -194,8 +192,8 @@ class Corpus:
         facts |= {"set": changes(self.clean, reading.work.clean)}
         if not writers["train"].count.documents:
             problem = f"none of {many(facts['read'], 'document')} is left"
-            raise DataError(self._named(), problem, "documents that no step drops", report.gone(facts))
-        report.tell(facts)
+            raise DataError(self._named(), problem, "documents that no step drops", report.dropped_phrase(facts))
+        report.print_summary(facts)
         if self.shares.validation and not writers["validation"].count.documents:
             say("validation: empty, because there is only one document")
             facts["lacks"] = ["validation"]
@@ -207,12 +205,10 @@ class Corpus:
         return {**facts, **known}
 
     def tidy(self, run: Run) -> None:
-        """Remove the steps when the corpus is complete."""
         if not self.keep_steps:
             shutil.rmtree(run.path / STEPS, ignore_errors=True)
 
     def read(self, run: Run, map_in_order: MapInOrder, part: tuple[int, int] = (0, 1)) -> Reading:
-        """Run the first step, or one part of it."""
         sources = self._sources()
         for source in sources:
             if hasattr(source.settings, "prepare"):
@@ -225,13 +221,11 @@ class Corpus:
         return reading
 
     def match(self, reading: Reading, chunks: Sequence[Chunk], map_in_order: MapInOrder) -> Matched:
-        """Run the second step."""
         if self.duplicates == "keep":
             return Matched()
         return match(reading.folder, chunks, reading.sources, self.near, map_in_order)
 
     def _grams(self, steps: Path) -> str:
-        """Return the file with the hashes of held-out texts; create it if it is missing."""
         assert self.held_out
         stamp = [settings.plain(self.held_out), read.stamp(read.files(self.held_out.paths))]
         path = steps / f"held-out-{value_key(stamp, 12)}.npy"

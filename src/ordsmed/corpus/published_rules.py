@@ -49,7 +49,6 @@ _ABBREVIATIONS = frozenset(_NAMED.split())
 
 
 def words(text: str) -> list[str]:
-    """Return words and symbols, in order."""
     return [word for run in text.split() for word in _parts(run)]
 
 
@@ -59,18 +58,18 @@ def _parts(run: str) -> tuple[str, ...]:
         return (run,)
     if len(run) > LONGEST:
         return tuple(_PLAIN.findall(run))
-    before, after = list[str](), list[str]()
+    prefixes, suffixes = list[str](), list[str]()
     while run and not _whole(run):
         if (run[0] not in "…." and (match := _OPENS.match(run))) or (match := re.match(r"\.\.+|…+|\.(?!\d)", run)):
-            before.append(match[0])
+            prefixes.append(match[0])
             run = run[match.end() :]
         elif match := _CLOSES.search(run) or _CLITIC.search(run) or _UNIT.search(run):
-            after.append(match[0])
+            suffixes.append(match[0])
             run = run[: match.start()]
         else:
             break
     inner = [run] if not run or _whole(run) else _inner(run)
-    return tuple(part for part in (*before, *inner, *reversed(after)) if part)
+    return tuple(part for part in (*prefixes, *inner, *reversed(suffixes)) if part)
 
 
 def _whole(run: str) -> bool:
@@ -115,7 +114,6 @@ def count_sentences(parts: Iterable[str]) -> int:
 
 
 def is_sign(word: str) -> bool:
-    """Return whether a word consists of punctuation only."""
     return not any(char.isalnum() or not _is_punctuation(char) for char in word)
 
 
@@ -183,7 +181,6 @@ class PublishedRules:
         return text
 
     def prepared(self, text: str) -> str:
-        """Return the part of a text to which the rules apply."""
         return text
 
     def sampled(self) -> int:
@@ -214,12 +211,10 @@ class PublishedRules:
 
 
 def language_of(meta: Mapping[str, Any]) -> str:
-    """Return the language of a document, or "und" if unknown."""
     return str(meta.get("language", UNTOLD))
 
 
 def by_language(documents: Iterable[Document]) -> dict[str, list[str]]:
-    """Return the texts of each language."""
     texts = defaultdict[str, list[str]](list)
     for document in documents:
         texts[language_of(document.meta)].append(document.text)

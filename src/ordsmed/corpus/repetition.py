@@ -26,12 +26,11 @@ def grams(keys: Numbers, n: int) -> Numbers:
 
 
 def sums(lengths: Numbers, n: int) -> Numbers:
-    """Return the number of characters of each run of n words."""
     ends = np.concatenate([[0], np.cumsum(lengths)])
     return ends[n:] - ends[:-n]
 
 
-def alike(grams: Numbers) -> tuple[Numbers, Numbers]:
+def group_equal(grams: Numbers) -> tuple[Numbers, Numbers]:
     """Return indices sorted so that equal numbers are adjacent, and where each group of equal numbers begins."""
     order = np.argsort(grams)
     kinds = grams[order]

@@ -25,7 +25,6 @@ def facts(
     matched: Matched,
     writers: Mapping[str, PartWriter],
 ) -> dict[str, Any]:
-    """Return the facts for `status.json`."""
     entries, whole = [], Facts()
     for number, source in enumerate(sources):
         of_source = Facts()
@@ -48,13 +47,12 @@ def facts(
     duplicates = {"exact": matched.exact, "near": matched.near, "groups": matched.groups, "sources": matched.sources}
     dropped = {**cleaned, "duplicates": matched.exact, **({"near": matched.near} if work.near else {})}
     dropped |= {"in too few sources": matched.few} if matched.few else {}
-    written |= {"read": whole.read, "sources": entries, "left_out": dict(most(whole.left_out)), "steps": steps}
+    written |= {"read": whole.read, "sources": entries, "left_out": dict(largest_first(whole.left_out)), "steps": steps}
     written |= {"dropped": dropped, "duplicates": duplicates, "held_out": whole.held_out or None}
     return written | {"replaced": whole.replaced, "cut": whole.cut, "encodings": dict(whole.encodings)}
 
 
-def most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the counts, largest first. Equal counts are sorted by name, to be reproducible."""
+def largest_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
@@ -62,7 +60,7 @@ def _why(reasons: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
 
 
-def gone(facts: Mapping[str, Any]) -> str:
+def dropped_phrase(facts: Mapping[str, Any]) -> str:
     """Return a phrase with the numbers of dropped documents and the reasons; empty if none were dropped."""
     return ", ".join(
         f"{count:,} {reason}" for t in ("dropped", "left_out") for reason, count in facts[t].items() if count
@@ -73,13 +71,12 @@ def _counted(encodings: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} in {name}" for name, count in sorted(encodings.items()))
 
 
-def tell(facts: Mapping[str, Any]) -> None:
-    """Print the summary at the end."""
+def print_summary(facts: Mapping[str, Any]) -> None:
     for name in ("train", "validation", "test"):
         count = facts[name]
         if count["documents"]:
             say(f"{name}: {', '.join(many(count[f'{noun}s'], noun) for noun in ('document', 'sentence', 'word'))}")
-    if phrase := gone(facts):
+    if phrase := dropped_phrase(facts):
         say(f"left out: {phrase}")
     if facts["replaced"]:
         say(f"invalid UTF-8: {many(facts['replaced'], 'sequence')} replaced by U+FFFD")
@@ -90,7 +87,6 @@ def tell(facts: Mapping[str, Any]) -> None:
 
 
 def write(folder: Path, title: str, facts: Mapping[str, Any]) -> None:
-    """Write the page `report.md`."""
     files.write_text(folder / "report.md", "\n".join([f"# {title}", "", *_page(facts)]) + "\n")
 
 
@@ -120,14 +116,14 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     head = ["step", "documents", "changed", "dropped", "characters lost", "why dropped"]
     lines += ["", "## Cleaning", "", *markdown(head, steps)]
     lines += [f"\nSet by a sample of the corpus: {line}." for line in facts.get("set", ())]
-    gone = [
+    losses = [
         [reason, f"{count:,}"] for reason, count in [*facts["dropped"].items(), *facts["left_out"].items()] if count
     ]
-    gone += [["sequences of invalid UTF-8 replaced", f"{facts['replaced']:,}"]] if facts["replaced"] else []
-    gone += [["lines or documents cut", f"{facts['cut']:,}"]] if facts["cut"] else []
+    losses += [["sequences of invalid UTF-8 replaced", f"{facts['replaced']:,}"]] if facts["replaced"] else []
+    losses += [["lines or documents cut", f"{facts['cut']:,}"]] if facts["cut"] else []
     if encodings := facts.get("encodings"):
         lines += ["", "## Encodings", "", f"Files that are not in UTF-8: {_counted(encodings)}."]
-    lines += ["", "## Left out", "", *(markdown(["what", "documents"], gone) if gone else ["Nothing."])]
+    lines += ["", "## Left out", "", *(markdown(["what", "documents"], losses) if losses else ["Nothing."])]
     if len(sources_of := facts["duplicates"].get("sources", {})) > 1:
         rows = [[number, f"{count:,}"] for number, count in sources_of.items()]
         lines += [
@@ -154,11 +150,11 @@ def _source(source: CorpusSource, facts: Facts) -> dict[str, Any]:
     licence, published = getattr(settings, "LICENCE", "") or None, getattr(settings, "WORDS", 0)
     about = {"kind": kind_of(settings), "purpose": source.purpose, "licence": licence, "bytes": settings.size()}
     counts = {"published": published, "read": facts.read, "documents": facts.documents}
-    return {**about, **counts, "left_out": dict(most(facts.left_out))}
+    return {**about, **counts, "left_out": dict(largest_first(facts.left_out))}
 
 
 def _reasons(whole: Facts, name: str) -> dict[str, int]:
-    reasons = [(reason, count) for reason, count in most(whole.left_out) if reason.startswith(f"{name}: ")]
+    reasons = [(reason, count) for reason, count in largest_first(whole.left_out) if reason.startswith(f"{name}: ")]
     for reason, _ in reasons:
         del whole.left_out[reason]
     return {reason.removeprefix(f"{name}: "): count for reason, count in reasons}

@@ -40,5 +40,7 @@ class DrawnSample:
             rows = side == number
             fits[rows] = np.cumsum(words[rows]) <= limit
         counts = np.stack([entries[name] for name in ("sentences", "words", "characters", "bytes")], 1)
-        left = int((~fits).sum())
-        return DrawnSample(chunk[fits], entries["at"][fits], side[fits], counts[fits], left, int(words[~fits].sum()))
+        left_out = int((~fits).sum())
+        return DrawnSample(
+            chunk[fits], entries["at"][fits], side[fits], counts[fits], left_out, int(words[~fits].sum())
+        )

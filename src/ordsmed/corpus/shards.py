@@ -115,11 +115,14 @@ def _assign(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path
 
     The corpus with the longest document goes first, so that short documents of the others fill the gaps.
     """
-    left, empty = sum(map(len, sizes)), sum(number for number, _ in sides)
-    if left < empty:
+    unassigned, empty = sum(map(len, sizes)), sum(number for number, _ in sides)
+    if unassigned < empty:
         remedy = "request fewer shards, or build the corpus again with shorter documents"
         raise DataError(
-            target, f"{many(left, 'document')} for {many(empty, 'shard')}", "at least one document per shard", remedy
+            target,
+            f"{many(unassigned, 'document')} for {many(empty, 'shard')}",
+            "at least one document per shard",
+            remedy,
         )
     heaps, first = list[tuple[list[tuple[int, int]], float]](), 0  # (sentences, shard), the emptiest first
     for number, share in sides:
@@ -129,17 +132,16 @@ def _assign(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path
     assignment = [np.zeros(len(of_one), np.uint16) for of_one in sizes]
     for corpus in sorted(range(len(sizes)), key=lambda n: -int(sizes[n].max(initial=0))):
         for number, size in _longest_first(sizes[corpus]):
-            fit = [heap for heap in heaps if not heap[0][0][0]] if left == empty else heaps
+            fit = [heap for heap in heaps if not heap[0][0][0]] if unassigned == empty else heaps
             heap, _ = min(fit, key=lambda h: (h[0][0][0] + size) / h[1])
             load, shard = heap[0]
             heapq.heapreplace(heap, (load + size, shard))
             assignment[corpus][number] = shard
-            left, empty = left - 1, empty - (not load)
+            unassigned, empty = unassigned - 1, empty - (not load)
     return assignment
 
 
 def _longest_first(sizes: Sizes) -> Iterator[tuple[int, int]]:
-    """Yield number and size of every document, the largest first, equal ones in order."""
     order = (_LONGEST - np.minimum(sizes, _LONGEST)).astype(np.uint64) << np.uint64(36)
     order |= np.arange(len(sizes), dtype=np.uint64)
     order.sort()
@@ -180,7 +182,7 @@ def _side_by_side(
                 raise _changed(sources[corpus])
             yield (number + 0.5) / count, corpus, number, sentences
 
-    yield from (rest for _, *rest in heapq.merge(*map(walked, range(len(sources)))))  # type: ignore[misc]
+    yield from (entry for _, *entry in heapq.merge(*map(walked, range(len(sources)))))  # type: ignore[misc]
 
 
 def _empty(folder: Path, waiting: list[bytearray], shards: list[Shard]) -> None:

@@ -93,7 +93,6 @@ def signatures(texts: Sequence[str], settings: Near) -> Array:
 
 
 def jaccard(first: str, second: str, settings: Near) -> float:
-    """Return the exact similarity of two texts."""
     return overlap(shingles(first, settings), shingles(second, settings))
 
 
@@ -143,8 +142,8 @@ def _kinds() -> Array:
 def _hash(rows: list[int], pieces: list[Array], settings: Near) -> tuple[Array, Array]:
     codes = np.concatenate(pieces).astype(np.uint64)
     lengths = np.array([len(piece) for piece in pieces])
-    if (wide := codes >= WIDE).any():
-        times = 1 + 2 * wide.astype(np.int64)
+    if (above_bmp := codes >= WIDE).any():
+        times = 1 + 2 * above_bmp.astype(np.int64)
         lengths = np.add.reduceat(times, np.cumsum(lengths) - lengths)
         codes = np.repeat(codes, times)
     count = len(codes) - settings.shingle + 1

@@ -40,11 +40,11 @@ class SimilarPairs:
         self.dropped: Array = np.zeros(total, bool)
 
     def add(self, pairs: list[Array], similarity: list[Array]) -> None:
-        more, alike = np.concatenate(pairs), np.concatenate(similarity)
+        more, similarities = np.concatenate(pairs), np.concatenate(similarity)
         order = np.argsort(more, kind="stable")
-        more, alike = more[order], alike[order]
+        more, similarities = more[order], similarities[order]
         at = np.searchsorted(self.pairs, more, "right")
-        self.pairs, self.similarity = np.insert(self.pairs, at, more), np.insert(self.similarity, at, alike)
+        self.pairs, self.similarity = np.insert(self.pairs, at, more), np.insert(self.similarity, at, similarities)
         worse, better = split(more)
         turned = np.sort(_joined(better, worse))
         self.turned = np.insert(self.turned, np.searchsorted(self.turned, turned), turned)
@@ -90,26 +90,26 @@ def _joined(worse: Array, better: Array) -> Array:
 
 
 def similar_pairs(work: MatchingWork, twin: Array, map_in_order: MapInOrder) -> SimilarPairs:
-    """Return the similar pairs. No two documents that are kept in the end are a similar pair."""
+    """Return the similar pairs that decide which documents are kept; two kept documents are never a similar pair."""
     total = len(twin)
-    alone = twin == np.arange(total, dtype="<u4")
-    pairs_so_far, apart = SimilarPairs(total), np.empty(0, "<u8")
-    fresh = alone  # not yet compared with all documents that are kept now
+    is_unique = twin == np.arange(total, dtype="<u4")
+    pairs_so_far, dissimilar = SimilarPairs(total), np.empty(0, "<u8")
+    fresh = is_unique  # not yet compared with all documents that are currently kept
     while fresh.any():
         again = np.zeros(total, bool)
         with Progress("match", work.lanes - work.exact, "bands") as progress:
             for lane in range(work.exact, work.lanes):
-                kept = alone & ~pairs_so_far.dropped
+                kept = is_unique & ~pairs_so_far.dropped
                 np.save(work.folder / "state.npy", kept.astype(np.uint8) + (kept & fresh))  # 0, KEPT or FRESH
-                np.save(work.folder / "apart.npy", apart)
+                np.save(work.folder / "apart.npy", dissimilar)
                 new = list(map_in_order(_compare, ((work, lane, *part) for part in parts_of_keys(total))))
                 pairs_so_far.add([pairs for pairs, _, _ in new], [similarity for _, similarity, _ in new])
-                apart = np.sort(np.concatenate([apart, *(unlike for _, _, unlike in new)]))
+                dissimilar = np.sort(np.concatenate([dissimilar, *(unlike for _, _, unlike in new)]))
                 again |= pairs_so_far.dropped
                 for pairs, _, _ in new:
                     again[split(pairs)[0]] = True
                 progress.add(1, notes=["(saved continuously)"])
-        fresh = again & alone & ~pairs_so_far.dropped
+        fresh = again & is_unique & ~pairs_so_far.dropped
     return pairs_so_far
 
 
@@ -119,7 +119,7 @@ def _compare(work: MatchingWork, lane: int, part: int, parts: int) -> tuple[Arra
     group, rank = buckets(work, lane, part, parts, state)
     compare = PairComparison(work)
     pairs, similarity = [np.empty(0, "<u8")], [np.empty(0, "<f4")]
-    for turn in range(PIVOTS):
+    for number in range(PIVOTS):
         group, rank = _worth(group, rank, state)
         if not len(group):
             break
@@ -127,12 +127,12 @@ def _compare(work: MatchingWork, lane: int, part: int, parts: int) -> tuple[Arra
         pivot = rank[first][np.cumsum(first) - 1][~first]
         group, rank = group[~first], rank[~first]
         compared = ((state[rank] == FRESH) | (state[pivot] == FRESH)) & (rank >= work.against)
-        like, how_like = compare(rank[compared], pivot[compared], exactly=turn < EXACT)
-        gone = np.zeros(len(rank), bool)
-        gone[np.flatnonzero(compared)[like]] = True
-        pairs.append(_joined(rank[gone], pivot[gone]))
+        like, how_like = compare(rank[compared], pivot[compared], exactly=number < EXACT)
+        is_similar = np.zeros(len(rank), bool)
+        is_similar[np.flatnonzero(compared)[like]] = True
+        pairs.append(_joined(rank[is_similar], pivot[is_similar]))
         similarity.append(how_like[like])
-        group, rank = group[~gone], rank[~gone]
+        group, rank = group[~is_similar], rank[~is_similar]
     return np.concatenate(pairs), np.concatenate(similarity), np.array(sorted(compare.unlike), "<u8")
 
 
@@ -142,8 +142,8 @@ def _worth(group: Array, rank: Array, state: Array) -> tuple[Array, Array]:
     starts = np.flatnonzero(firsts(group))
     sizes = np.diff(np.append(starts, len(group)))
     fresh = np.logical_or.reduceat(state[rank] == FRESH, starts)
-    worth = np.repeat((sizes > 1) & fresh, sizes)
-    return group[worth], rank[worth]
+    is_compared = np.repeat((sizes > 1) & fresh, sizes)
+    return group[is_compared], rank[is_compared]
 
 
 class PairComparison:
@@ -174,7 +174,6 @@ class PairComparison:
         return like, similarity
 
     def _tried(self, ranks: Array) -> Array:
-        """Return with how many others each rank was compared by its text without success."""
         first = _joined(ranks, np.zeros(1, "<u4"))
         return np.searchsorted(self.apart, first + np.uint64(1 << 32)) - np.searchsorted(self.apart, first)
 

@@ -60,7 +60,6 @@ class CorpusSource:
         return sum(map(_size, bundle)) if bundle else int(self.settings.size())
 
     def read(self, bundle: Bundle) -> Iterator[Document]:
-        """Yield raw documents, in order."""
         with naming(f"{menu.kind_of(self.settings)}: documents"):
             streams = map(self._read_piece, bundle) if bundle else [self.settings.documents()]
             for document in chain.from_iterable(streams):
@@ -106,7 +105,6 @@ class CorpusSource:
 
 
 def is_refined(settings: Source) -> bool:
-    """Return whether the source's raw documents are markup instead of text."""
     return getattr(type(settings), "refine", FileSource.refine) is not FileSource.refine
 
 

@@ -47,9 +47,11 @@ class Shares:
 
     def without(self, *, validation: bool, test: bool) -> Shares:
         """Return the shares if validation or test is given by other texts. The other shares keep their proportions."""
-        left = 1 - validation * self.validation - test * self.test
+        training = 1 - validation * self.validation - test * self.test
         return replace(
-            self, validation=0.0 if validation else self.validation / left, test=0.0 if test else self.test / left
+            self,
+            validation=0.0 if validation else self.validation / training,
+            test=0.0 if test else self.test / training,
         )
 
     def borders(self, draws: np.ndarray) -> tuple[int, int]:

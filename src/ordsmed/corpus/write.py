@@ -58,8 +58,8 @@ def write(
     borders = np.array(shares.borders(np.concatenate([np.zeros(0, "<u8"), *draws])), "<u8")
     more = [*([max_words] if max_words else []), *([noted[0], bytes_key(noted[1].tobytes())] if noted else [])]
     again = _resumes(out, [_named(chunks), borders.tolist(), shard, *more], dropped)
-    most = [int(shares.validation * max_words), int(shares.test * max_words), max_words]
-    sample = DrawnSample.of([c for c, _ in split], [k for _, k in split], borders, most) if max_words else None
+    word_limits = [int(shares.validation * max_words), int(shares.test * max_words), max_words]
+    sample = DrawnSample.of([c for c, _ in split], [k for _, k in split], borders, word_limits) if max_words else None
     purposes = [sources[chunk.source].purpose for chunk in chunks]
     rows = _rows(chunks, kept, _sized(chunks, kept, noted, map_in_order), borders, purposes)
     if sample is not None:
@@ -96,7 +96,6 @@ def _sized(
 
 
 def _changed_sizes(stem: str, rows: np.ndarray, numbers: np.ndarray, name: str) -> list[int]:
-    """Return the sizes of some documents of a chunk with a number in their metadata."""
     at = read_index(stem)["at"][rows].tolist()
     with Path(f"{stem}.jsonl").open("rb") as file:
         sizes = []
@@ -113,7 +112,6 @@ def _rows(
     borders: np.ndarray,
     purposes: Sequence[str],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield for each chunk the kept documents and the split of each (an index of SIDES)."""
     for number, (chunk, keep, (sizes, written, noted)) in enumerate(zip(chunks, kept, sized, strict=True)):
         index, rows = chunk.index, np.zeros(len(keep), ROW)
         rows["chunk"], rows["size"], rows["written"], rows["number"] = number, sizes, written, noted
@@ -169,8 +167,8 @@ def _tasks(
         whole, first, shard = waiting[side], 0, writers[side].shard
         ends = np.cumsum(whole["written"])
         while first < len(whole):
-            before = int(ends[first - 1]) if first else 0
-            end = max(first + 1, int(np.searchsorted(ends, before + shard, "right")))
+            previous_end = int(ends[first - 1]) if first else 0
+            end = max(first + 1, int(np.searchsorted(ends, previous_end + shard, "right")))
             if end == len(whole) and not last:
                 break
             part = whole[first:end]
@@ -190,7 +188,6 @@ def _tasks(
 def _write_part(
     split: str, folder: Path, number: int, again: bool, rows: np.ndarray, stems: Mapping[int, str], name: str
 ) -> tuple[str, PartWriter, int]:
-    """Write a part file of a split. Return the split, the part, and the bytes that were read for it."""
     with PartWriter(folder, sys.maxsize, again=again, first=number) as writer, contextlib.ExitStack() as stack:
         opened, file = -1, None
         for chunk, at, size, written, noted, *counts in rows.tolist():
@@ -211,12 +208,10 @@ def _write_part(
 
 
 def _named(chunks: Sequence[Chunk]) -> list[tuple[str, str, int]]:
-    """Return the folders and names of the chunks, and their numbers of documents."""
     return [(*Path(chunk.stem).parts[-2:], chunk.facts.documents) for chunk in chunks]  # type: ignore[misc]
 
 
 def _kept(chunks: Sequence[Chunk], dropped: np.ndarray) -> list[np.ndarray]:
-    """Return for each chunk which documents are kept."""
     starts = np.concatenate([[0], np.cumsum([chunk.facts.documents for chunk in chunks])])
     at = np.searchsorted(dropped, starts)
     kept = [np.ones(chunk.facts.documents, bool) for chunk in chunks]
@@ -240,7 +235,6 @@ def _resumes(out: Path, inputs: list[Any], dropped: np.ndarray) -> bool:
 
 
 def _with(line: bytes, name: str, number: int) -> bytes:
-    """Return the line of a document with a number in its metadata."""
     import msgspec
 
     document = msgspec.json.decode(line, type=Document)

@@ -55,8 +55,8 @@ class Bm25:
         holders = np.bincount(word, minlength=len(words))
         length = np.array(lengths, np.float64)
         norm = k1 * (1 - b + b * length / max(length.mean() if len(length) else 0.0, 1e-9))
-        worth = np.log1p((len(lengths) - holders + 0.5) / (holders + 0.5))
-        weights = (worth[word] * times / (times + norm[passage])).astype(np.float32)
+        idf = np.log1p((len(lengths) - holders + 0.5) / (holders + 0.5))
+        weights = (idf[word] * times / (times + norm[passage])).astype(np.float32)
         starts = np.concatenate([[0], np.cumsum(holders)])
         return Bm25(words, starts, passage[order], weights[order], len(lengths))
 
@@ -85,7 +85,6 @@ class Bm25:
         return best, scores[best]
 
     def save(self, folder: Path) -> None:
-        """Write the index as files of a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("starts", "passages", "weights"):
             with files.writing(folder / f"{name}.npy") as file:
@@ -108,9 +107,9 @@ def _blocks(texts: Iterable[str], words: dict[str, int], lengths: array[int]) ->
     """Yield arrays [3, N] of word, passage and count for blocks of passages. Extend `words` and `lengths`."""
     numbers, first = array("I"), 0
     for text in texts:
-        before = len(numbers)
+        first_number = len(numbers)
         numbers.extend(words.setdefault(word, len(words)) for word in words_of(text))
-        lengths.append(len(numbers) - before)
+        lengths.append(len(numbers) - first_number)
         if len(numbers) >= BLOCK:
             yield _counted(numbers, lengths, first)
             numbers, first = array("I"), len(lengths)
@@ -136,8 +135,8 @@ def _pattern() -> re.Pattern[str]:
     A word includes its combining marks, which `\\w` does not match.
     """
     marks = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
-    alone = "".join("-".join(chr(int(end, 16)) for end in part.split("-")) for part in UNSPACED.split())
-    return re.compile(rf"[{alone}][{marks}]*|(?:[^\W_{alone}]|[{marks}])+")
+    unspaced = "".join("-".join(chr(int(end, 16)) for end in part.split("-")) for part in UNSPACED.split())
+    return re.compile(rf"[{unspaced}][{marks}]*|(?:[^\W_{unspaced}]|[{marks}])+")
 
 
 def top(scores: Array, most: int) -> Array:
@@ -162,10 +161,12 @@ def blended(dense: Sequence[Array], words: Sequence[Array], weight: float) -> tu
     Cosines are scaled so that the hundredth passage gets 0 and the first 1, because their size says nothing if a model
     learned little and finds all texts alike. BM25 scores are divided by the best one.
     """
-    near, far = (dense[1][[0, min(len(dense[1]), EDGE) - 1]] if len(dense[1]) else np.zeros(2)).astype(np.float64)
-    alike = np.clip((dense[1] - far) / ((near - far) or 1), 0, 1)
+    highest, hundredth = (dense[1][[0, min(len(dense[1]), EDGE) - 1]] if len(dense[1]) else np.zeros(2)).astype(
+        np.float64
+    )
+    scaled = np.clip((dense[1] - hundredth) / ((highest - hundredth) or 1), 0, 1)
     shared = words[1].astype(np.float64) / words[1].max(initial=1e-9)
-    return _summed([dense[0], words[0]], [weight * alike, (1 - weight) * shared])
+    return _summed([dense[0], words[0]], [weight * scaled, (1 - weight) * shared])
 
 
 def _summed(rankings: Sequence[Sequence[int] | Array], shares: Sequence[Array]) -> tuple[Array, Array]:

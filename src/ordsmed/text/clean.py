@@ -15,7 +15,7 @@ _EDGES = re.compile(r" ?\n[ \n]*")
 
 
 def tidy(text: str, form: Form = "NFC") -> str:
-    """Drop control characters and empty lines, trim lines, collapse white space, and apply NFC if `form` says so."""
+    """Drop control characters and empty lines, trim lines, collapse white space, and apply the normal form."""
     if form == "NFC" and not text.isascii() and not unicodedata.is_normalized("NFC", text):
         text = unicodedata.normalize("NFC", text)
     text = _CONTROLS.sub("", _BREAKS.sub("\n", text))

@@ -2,7 +2,7 @@
 
     "It rained in Brønnøysund's harbour."  13-18, Brønn  ->  13-24, Brønnøysund
 
-The rules follow Unicode's annex 29 in the main. Han, Thai and similar scripts write no spaces between words: their
+The rules are mainly those of Unicode's annex 29. Han, Thai and similar scripts write no spaces between words: their
 letters are not joined to words, but a letter is never separated from its combining marks.
 """
 
@@ -28,21 +28,21 @@ def whole(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _joined(text: str, at: int) -> bool:
-    before, after = text[at - 1], text[at]
-    if before.isspace() or after.isspace():
+    previous, following = text[at - 1], text[at]
+    if previous.isspace() or following.isspace():
         return False
-    if _modifies_previous(after) or before == JOINER:
+    if _modifies_previous(following) or previous == JOINER:
         return True
-    if ord(before) in FLAGS and ord(after) in FLAGS:
+    if ord(previous) in FLAGS and ord(following) in FLAGS:
         first = at
         while first and ord(text[first - 1]) in FLAGS:
             first -= 1
         return (at - first) % 2 == 1
-    left, right = _kind(_base_character(text, at)), _kind(after)
+    left, right = _kind(_base_character(text, at)), _kind(following)
     if left == NO:
-        return at > 1 and _mid(before, _kind(_base_character(text, at - 1)), right)
+        return at > 1 and _mid(previous, _kind(_base_character(text, at - 1)), right)
     if right == NO:
-        return at + 1 < len(text) and _mid(after, left, _kind(text[at + 1]))
+        return at + 1 < len(text) and _mid(following, left, _kind(text[at + 1]))
     return ALONE not in (left, right) and (left == KATAKANA) == (right == KATAKANA)
 
 
@@ -60,7 +60,6 @@ def _possessive(text: str, at: int) -> bool:
 
 
 def _base_character(text: str, at: int) -> str:
-    """Return the character before offset `at` that is not a combining mark."""
     while at > 1 and _modifies_previous(text[at - 1]):
         at -= 1
     return text[at - 1]

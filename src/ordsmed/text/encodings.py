@@ -2,7 +2,8 @@
 
     b"\\xff\\xfeH\\0e\\0" -> "utf-16"    b"\\x1b$B..." -> "iso2022_jp"    b"...\\xe5 v\\xe6re" -> "cp1252"    else None
 
-The guess is made only if one encoding gives letters that people write and no other does. A few lines may not be enough.
+An encoding is guessed only if it alone decodes the bytes to letters that are usual in a language. A few lines may not
+be enough.
 """
 
 import codecs
@@ -12,7 +13,7 @@ from itertools import pairwise
 
 SAMPLE = 1 << 16  # bytes that are examined
 AUTO = "auto"
-FEWEST = 8  # bytes outside ASCII needed to detect a non-Latin alphabet
+FEWEST = 8  # smallest number of bytes outside ASCII with which a non-Latin alphabet is detected
 LEAST, AHEAD = 0.6, 0.08  # least score of the best encoding, and its least distance to the second best
 
 _MARKS: tuple[tuple[bytes, str], ...] = (
@@ -71,7 +72,7 @@ _VARIANTS = (  # pairs of encodings that differ in a few letters, and bytes that
 _C1 = re.compile(rb"[\x80-\x9f]")
 
 
-def known(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return Python's name of a text encoding, or "auto". Raise ValueError for an unknown name."""
     if name == AUTO:
         return name
@@ -87,11 +88,11 @@ def marked(sample: bytes) -> str | None:
     for mark, name in _MARKS:
         if sample.startswith(mark):
             return name
-    if len(sample) < 16 or not (wide := _utf_16(sample)):
+    if len(sample) < 16 or not (utf_16 := _utf_16(sample)):
         return None
-    text = sample[: len(sample) // 2 * 2].decode(wide, "replace")
+    text = sample[: len(sample) // 2 * 2].decode(utf_16, "replace")
     odd = sum(text.count(sign) for sign in "\ufffd\0\ufffe\uffff")
-    return wide if odd * 100 <= len(text) else None
+    return utf_16 if odd * 100 <= len(text) else None
 
 
 def _utf_16(sample: bytes) -> str | None:
@@ -161,12 +162,11 @@ def guess(sample: bytes, whole: bool) -> str | None:
     fits.sort(key=lambda fit: -fit[0])
     if not fits or fits[0][0] < LEAST:
         return None
-    rest = [fit[0] for fit in fits[1:] if fit[2] != fits[0][2]]
-    return _variant(fits[0][1], sample) if fits[0][0] - max(rest, default=0.0) >= AHEAD else None
+    runners_up = [fit[0] for fit in fits[1:] if fit[2] != fits[0][2]]
+    return _variant(fits[0][1], sample) if fits[0][0] - max(runners_up, default=0.0) >= AHEAD else None
 
 
 def _variant(name: str, sample: bytes) -> str:
-    """Return `name`, or its variant that has letters where `name` has symbols, if the sample contains these letters."""
     for usual, similar, pattern in _VARIANTS:
         if name == usual and pattern.search(sample) and not (usual == "cp1252" and _C1.search(sample)):
             return similar
@@ -174,7 +174,7 @@ def _variant(name: str, sample: bytes) -> str:
 
 
 def _cased(read: str) -> float:
-    """Return 1, or less if many capitals follow small letters, as in KOI8 read as ISO 8859-7."""
+    """Return 1, or a smaller factor if many capitals follow small letters, as when KOI8 is read as ISO 8859-7."""
     turns = sum(a > "\x7f" and a.islower() and b.isupper() for a, b in pairwise(read))
     return 1 - min(1.0, 10 * turns / max(1, sum(character > "\x7f" for character in read)))
 

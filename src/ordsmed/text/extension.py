@@ -19,7 +19,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
 from ordsmed.text.tokenizer import Tokenizer
 
-MOST = 4_000_000  # different space-separated words that are counted; the rarer half is dropped when there are more
+MOST = 4_000_000  # different words that are counted; when there are more, the rarer half of them is dropped
 WORDS = 400_000  # most frequent different words of several pieces from which pieces are chosen
 RUN = 12  # most pieces that one new piece replaces
 BETTER = 0.1  # by how much a new piece of a unigram model scores better than those it replaces
@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
 
 @dataclass
 class Cut:
-    """A word as it is cut now, and its count in the texts."""
+    """A word, the pieces it is currently split into, and its count in the texts."""
 
     pieces: list[str]
     count: int
@@ -42,7 +42,7 @@ class Cut:
 
 @dataclass
 class Chooser:
-    """Greedy choice of pieces: take the best candidate, cut the words that contain it again, and repeat."""
+    """Chooses pieces greedily: take the best candidate, split the words that contain it again, and repeat."""
 
     merges: bool  # join pairs of pieces only
     prefix: str  # of pieces inside words
@@ -62,11 +62,11 @@ class Chooser:
         """Return the best candidate that occurs at least `least` times, and the pieces it replaces, or None."""
         while self.heap:
             gain, candidate = heapq.heappop(self.heap)
-            now = self.gains.get(candidate, 0)
-            if now <= 0 or candidate.piece in self.known:
+            current_gain = self.gains.get(candidate, 0)
+            if current_gain <= 0 or candidate.piece in self.known:
                 continue
-            if now != -gain:
-                heapq.heappush(self.heap, (-now, candidate))
+            if current_gain != -gain:
+                heapq.heappush(self.heap, (-current_gain, candidate))
                 continue
             occurrences = sum(self.words[number].count for number in self.holders[candidate])
             if occurrences >= least:
@@ -74,7 +74,7 @@ class Chooser:
         return None
 
     def _take(self, candidate: Candidate) -> list[str]:
-        """Cut every word that contains the candidate again. Return the pieces that it replaces most often."""
+        """Split every word that contains the candidate again, and return the pieces that it replaces most often."""
         self.known.add(candidate.piece)
         replaced: Counter[tuple[str, ...]] = Counter()
         changed: set[Candidate] = set()
@@ -133,15 +133,15 @@ def extended(old: Tokenizer, texts: Iterable[str], count: int, least: int) -> To
     cut = _cut(_with(old, characters), words)
     chooser = Chooser(merges, old.prefix, set(old.pipeline.get_vocab(with_added_tokens=True)), cut)
     chooser.known.update(characters)
-    before = sum(word.count * len(word.pieces) for word in cut)
+    tokens_before = sum(word.count * len(word.pieces) for word in cut)
     added: list[tuple[Candidate, list[str]]] = []
     while len(added) < count - len(characters) and (chosen := chooser.next(least)):
         added.append(chosen)
-    after = sum(word.count * len(word.pieces) for word in chooser.words)
+    tokens_after = sum(word.count * len(word.pieces) for word in chooser.words)
     larger = _with(old, characters, added)
     say(
         f"{len(characters) + len(added):,} pieces added, {len(characters):,} of them letters: "
-        f"words of several pieces were {before:,} tokens and are now {after:,}"
+        f"words of several pieces were {tokens_before:,} tokens and are now {tokens_after:,}"
     )
     return larger
 
@@ -211,12 +211,14 @@ def _with(old: Tokenizer, characters: list[str], added: Iterable[tuple[Candidate
         model["vocab"] |= {piece: number for number, piece in special.items() if number not in numbered}
         model["vocab"] |= {piece: old.vocabulary + number for number, piece in enumerate(names)}
     if "merges" in model:
-        apart = bool(model["merges"]) and isinstance(model["merges"][0], str)
+        merges_are_texts = bool(model["merges"]) and isinstance(model["merges"][0], str)
         joined = [candidate.joined for candidate, _ in added]
-        model["merges"] += [" ".join(pair) if apart else list(pair) for pair in joined]
+        model["merges"] += [" ".join(pair) if merges_are_texts else list(pair) for pair in joined]
     larger = Tokenizer(Pipeline.from_str(json.dumps(about)), old.config)
-    before, now = (tokenizer.pipeline.get_vocab(with_added_tokens=True) for tokenizer in (old, larger))
-    moved = [piece for piece, number in before.items() if now.get(piece) != number]
+    old_vocabulary, new_vocabulary = (
+        tokenizer.pipeline.get_vocab(with_added_tokens=True) for tokenizer in (old, larger)
+    )
+    moved = [piece for piece, number in old_vocabulary.items() if new_vocabulary.get(piece) != number]
     if moved or larger.vocabulary != old.vocabulary + len(names):
         problem = f"pieces would change their ids: {moved[:3] or names[:3]}"
         raise DataError("tokenizer", problem, "one id for each piece", "fix tokenizer.json")

@@ -54,8 +54,8 @@ _LINKS = re.compile(r"(?:https?://|www\.)\S+")
 def check_code(location: str, code: str) -> None:
     """Raise RecipeError if `code` is not empty and does not look like a code of ISO 639."""
     if code and not CODE.fullmatch(code):
-        meant = next((known for known, name in NAMES.items() if name.lower() == code.lower()), "")
-        remedy = f"{code} is {meant}" if meant else ""
+        suggestion = next((known for known, name in NAMES.items() if name.lower() == code.lower()), "")
+        remedy = f"{code} is {suggestion}" if suggestion else ""
         raise RecipeError(location, f"found {code}", "a code of ISO 639, such as en or nb", remedy)
 
 
@@ -74,7 +74,6 @@ def evidence(text: str) -> int:
 
 
 def weigh(text: str) -> dict[str, float]:
-    """Return languages and their probabilities, the most probable first."""
     return {"nb" if label == "no" else label: chance for label, chance in _identifier().rank(text)}
 
 

@@ -67,7 +67,7 @@ class Density:
 class Tally:
     """Counters of a reader: bytes of (packed) files, replaced invalid sequences, cut lines and documents.
 
-    `left_out` counts what a source made no document of, by a short name for the report ("redirects").
+    `left_out` counts what a source left out, by a short name for the report ("redirects").
     """
 
     bytes: int = 0
@@ -89,7 +89,6 @@ _tallies = _Tallies()
 
 @contextlib.contextmanager
 def tallied() -> Iterator[Tally]:
-    """Count what is read inside this block."""
     tally = Tally()
     _tallies.stack.append(tally)
     try:
@@ -101,14 +100,13 @@ def tallied() -> Iterator[Tally]:
 @contextlib.contextmanager
 def replacements_told(path: object) -> Iterator[None]:
     """Report how many invalid sequences of a file were replaced while it was read in this block."""
-    before = tally().replaced
+    count_before = tally().replaced
     yield
-    if count := tally().replaced - before:
+    if count := tally().replaced - count_before:
         say(f"{path}: {count:,} sequences of invalid UTF-8 replaced by U+FFFD")
 
 
 def tally() -> Tally:
-    """Return the innermost tally, in which a reader counts what it reads."""
     return _tallies.stack[-1]
 
 
@@ -138,7 +136,7 @@ def lines(
     densest: int = DENSEST,
 ) -> Iterator[str]:
     """Yield the lines of a text file, packed or plain, without their line ends."""
-    pending: list[str] = []  # the parts read so far of an unfinished line
+    pending: list[str] = []  # the parts of the current line
     length = 0
     for text in texts(path, errors, encoding, densest):
         first, *rest = text.split("\n")
@@ -173,8 +171,9 @@ def decode(
 ) -> Iterator[str]:
     """Yield the text of blocks of bytes. Every line end is "\\n".
 
-    `encoding` is the name or "auto" that the user set; None: it is UTF-8 and cannot be set. `errors` None: strict, and
-    it cannot be set. Error messages suggest only what the user can set.
+    `encoding` is the user's setting, a name or "auto"; None: the source has no such setting and is UTF-8. `errors` is
+    the user's setting; None: the source has no such setting and is strict. Error messages only suggest settings that
+    exist.
     """
     sample, raw = _begin(raw, encodings.SAMPLE if encoding == encodings.AUTO else 4)
     known = _encoding(sample, location, encoding)
@@ -183,11 +182,11 @@ def decode(
         if known == "utf-8"
         else _from_others(raw, location, errors, known, packed)
     )
-    begun, carriage = False, ""
+    is_started, carriage = False, ""
     for text in chain(pieces, (None,)):
         last, text = text is None, text or ""
-        if not begun and text:
-            text, begun = text.removeprefix("\ufeff"), True
+        if not is_started and text:
+            text, is_started = text.removeprefix("\ufeff"), True
         if carriage or "\r" in text:
             text = carriage + text
             carriage = "\r" if text.endswith("\r") and not last else ""  # the next block may begin with its "\n"
@@ -203,7 +202,7 @@ def _begin(raw: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes]]:
         while length < size and (block := next(raw, None)) is not None:
             first.append(block)
             length += len(block)
-    except Exception as error:  # the blocks before the error are read first, then it is raised again
+    except Exception as error:  # first yield the blocks before the error, then raise it again
         return b"".join(first), _and_then(first, error)
     return b"".join(first), chain(first, raw)
 
@@ -234,22 +233,22 @@ def _remedy(declared: str | None, encoding: str) -> str:
 
 def _encoding_remedy(data: bytes, declared: str | None, errors: Errors | None) -> str:
     """Return the remedy for text that is not UTF-8, with a guess of its encoding if the source has a setting for it."""
-    ways = ["convert the file"]
+    remedies = ["convert the file"]
     if declared is not None:
         guess = encodings.guess(data[: encodings.SAMPLE], whole=False)
         named = "`encoding`" if guess in (None, "utf-8", declared) else f'encoding = "{guess}" or "auto"'
-        ways.append(f"or set {named}")
+        remedies.append(f"or set {named}")
     if errors is not None:
-        ways.append('or errors = "replace"' if ways[1:] else 'or set errors = "replace"')
-    return ", ".join(ways)
+        remedies.append('or errors = "replace"' if remedies[1:] else 'or set errors = "replace"')
+    return ", ".join(remedies)
 
 
 def _from_utf8(
     raw: Iterator[bytes], location: object, errors: Errors | None, declared: str | None, packed: bool
 ) -> Iterator[str]:
-    at, rest = 0, b""  # at: offset of `rest` in the (unpacked) file
+    at, remainder = 0, b""  # at: offset of `rest` in the (unpacked) file
     for block in _and_end(raw):
-        data = rest + (block or b"")
+        data = remainder + (block or b"")
         try:
             text, used = _decode(data, block is None, errors, location, at, packed)
         except DataError as error:
@@ -257,7 +256,7 @@ def _from_utf8(
         if (b"\x1b$" in data or b"~{" in data) and (encoding := encodings.escaped(data)):
             problem = f"is {encoding.upper()}, which is written in ASCII"
             raise DataError(location, problem, "text in UTF-8", _remedy(declared, encoding))
-        at, rest = at + used, data[used:]
+        at, remainder = at + used, data[used:]
         if text:
             yield text
 
@@ -391,7 +390,6 @@ def _expand(name: str) -> list[Path]:
 
 
 def _unread(path: Path) -> str:
-    """Return why an entry of a folder is not read although it is not a folder; empty if it is read."""
     if path.is_symlink() and not path.is_file():
         return "a link to a folder" if path.is_dir() else "a link that leads nowhere"
     return "" if path.is_file() or path.is_dir() else "a FIFO, socket or device"
@@ -399,7 +397,6 @@ def _unread(path: Path) -> str:
 
 @functools.cache
 def _report_unread(folder: Path, names: tuple[str, ...]) -> None:
-    """Report the entries of a folder that are not read, once per process."""
     if names:
         shown = [*names[:LISTED], *([f"{len(names) - LISTED:,} more"] if names[LISTED:] else [])]
         say(f"{folder}: left out: {', '.join(shown)}")

@@ -36,7 +36,7 @@ WANTED = "a SentencePiece .model, unigram or BPE"
 MASKS = ("<mask>", "[MASK]")
 NODES = 4_096  # nodes of the rule table that are visited at once
 RULES = 1_000  # most rules that a pipeline applies in addition to the usual ones
-_MARK = "\U000e01ef"  # invisible; before each combining mark it makes `tokenizers` normalize characters one by one
+_MARK = "\U000e01ef"  # invisible; before each combining mark, it makes `tokenizers` normalize characters separately
 # replaces removed characters: `tokenizers` panics if a text begins with one, and combining marks do not join across it
 _GONE = "\U000e01ee"
 _MARKED = r"(?<=[\s\S])(?=[\p{M}\x{200C}\x{200D}\x{FF9E}\x{FF9F}\x{1F3FB}-\x{1F3FF}]|(?<=\r)\n)"
@@ -56,7 +56,6 @@ class SentencePieceModel:
     remove_extra_whitespaces: bool  # whether spaces at the ends and repeated spaces are dropped
 
     def names(self, *kinds: int) -> list[str]:
-        """Return the pieces of these kinds, in order."""
         return [piece for piece, kind in zip(self.pieces, self.kinds, strict=True) if kind in kinds]
 
 
@@ -67,8 +66,8 @@ def file_of(path: Path) -> Path | None:
     if path.suffix == ".model":
         return path
     folder = path if path.is_dir() else path.parent
-    alone = path.is_dir() and not (path / "tokenizer.json").is_file()
-    names = NAMES if alone else (MODEL,) if path.is_dir() or path.name == "tokenizer.json" else ()
+    is_model_folder = path.is_dir() and not (path / "tokenizer.json").is_file()
+    names = NAMES if is_model_folder else (MODEL,) if path.is_dir() or path.name == "tokenizer.json" else ()
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
@@ -222,8 +221,8 @@ def _pre_tokenizer(model: SentencePieceModel) -> PreTokenizer:
     user_defined = sorted(model.names(OWN), key=len, reverse=True)
     usable = model.names(NORMAL)
     spans = any(SPACE in piece[1:] for piece in usable) or any(SPACE in piece for piece in user_defined)
-    apart = SPACE in usable and not spans
-    sign = pre_tokenizers.Metaspace(SPACE, "first" if model.prefix else "never", split=apart)
+    split_words = SPACE in usable and not spans
+    sign = pre_tokenizers.Metaspace(SPACE, "first" if model.prefix else "never", split=split_words)
     steps: list[Any] = [sign]
     if model.type == "unigram" and model.byte_fallback:  # the text "<0x41>" must not match the byte piece
         steps.append(pre_tokenizers.Split(Regex("<(?=0x[0-9A-F]{2}>)"), "merged_with_previous"))
@@ -239,8 +238,8 @@ def _normalizer(model: SentencePieceModel, location: object) -> Normalizer:
     steps: list[Any] = _by_rules(model.charsmap, location) if model.charsmap else []
     doubled = [replace(Regex(rf"\A(?=[ {SPACE}])"), " ")] if model.prefix and not model.remove_extra_whitespaces else []
     # Removed characters at the start become a space, because U+2581 is only put before a text that has kept its start.
-    gone = [replace(Regex(rf"\A{_GONE}+"), " ")] if model.prefix else []
-    steps += [*doubled, *gone, replace(_GONE, "")] if model.charsmap else doubled
+    restore_start = [replace(Regex(rf"\A{_GONE}+"), " ")] if model.prefix else []
+    steps += [*doubled, *restore_start, replace(_GONE, "")] if model.charsmap else doubled
     if model.remove_extra_whitespaces:
         steps += [replace(Regex(rf"[ {SPACE}]+\z"), ""), replace(Regex(" {2,}"), " ")]
         steps.append(replace(Regex(rf"\A(?={SPACE})"), " ") if model.prefix else replace(Regex(r"\A "), ""))
@@ -259,13 +258,13 @@ def _by_rules(charsmap: bytes, location: object) -> list[Any]:
 
     rules = rules_of(charsmap, location)
     first = {key[0] for key in rules if len(key) > 1}
-    gone = _class([key for key, value in rules.items() if len(key) == 1 and not value])
+    removed = _class([key for key, value in rules.items() if len(key) == 1 and not value])
     able = {key for key, value in rules.items() if len(key) == 1 and value} - first
-    alone = _class(sorted(key for key in able if unicodedata.category(key)[0] != "M"))
+    characters = _class(sorted(key for key in able if unicodedata.category(key)[0] != "M"))
     rules = {key: value for key, value in rules.items() if len(key) > 1}
     single = [
-        normalizers.Replace(Regex(gone), _GONE),
-        normalizers.Replace(Regex(rf"(?=\p{{M}})(?<={alone})"), _GONE),
+        normalizers.Replace(Regex(removed), _GONE),
+        normalizers.Replace(Regex(rf"(?=\p{{M}})(?<={characters})"), _GONE),
         normalizers.Replace(Regex(_MARKED), _MARK),
         normalizers.Precompiled(charsmap),
         normalizers.Replace(_MARK, ""),

@@ -148,8 +148,8 @@ def by_lines(text: str) -> list[int]:
     ends: list[int] = []
     at = 0
     for line in text.split("\n"):
-        if kept := len(line.rstrip()):
-            ends.append(at + kept)
+        if length := len(line.rstrip()):
+            ends.append(at + length)
         at += len(line) + 1
     return ends
 
@@ -178,8 +178,14 @@ def record(document: Document) -> dict[str, Any]:
         between[UNTOLD] = []
     reserved = {key: value for key, value in document.meta.items() if key in TAKEN}
     exact = {BETWEEN: between} if between or any(line != line.strip() or not line for line in lines) else {}
-    rest = {key: value for key, value in document.meta.items() if key not in TAKEN}
-    return {"text": "\n".join(lines), "id": document.id, **rest, **({OTHERS: reserved} if reserved else {}), **exact}
+    other_metadata = {key: value for key, value in document.meta.items() if key not in TAKEN}
+    return {
+        "text": "\n".join(lines),
+        "id": document.id,
+        **other_metadata,
+        **({OTHERS: reserved} if reserved else {}),
+        **exact,
+    }
 
 
 def presplit(text: str, meta: dict[str, Any]) -> tuple[str, list[int]]:
@@ -250,7 +256,6 @@ def rules(text: str) -> list[int]:
 
 
 def _ends_here(match: re.Match[str], last: int) -> bool:
-    """Return whether the matched stops end the sentence that begins at `last`."""
     stops, shut, blank, marks, word = match.groups()
     if stops[-1] in _ASKS:
         if blank is None or not _is_greek(match, last):
@@ -280,8 +285,8 @@ def _ends_thai(match: re.Match[str], last: int) -> bool:
 
 
 def _is_greek(match: re.Match[str], last: int) -> bool:
-    before = match.string[max(last, match.start() - _BACK) : match.start()]
-    return "\u037e" in match[1] or 2 * len(_GREEK.findall(before)) > sum(map(str.isalpha, before))
+    preceding = match.string[max(last, match.start() - _BACK) : match.start()]
+    return "\u037e" in match[1] or 2 * len(_GREEK.findall(preceding)) > sum(map(str.isalpha, preceding))
 
 
 def _amid_han(match: re.Match[str]) -> bool:
@@ -292,44 +297,44 @@ def _amid_han(match: re.Match[str]) -> bool:
 def _ends_without_space(match: re.Match[str]) -> bool:
     """Return whether a stop that needs no space ends the sentence: not before a comma or a verb of speech."""
     text, start, end = match.string, match.start(), match.end()
-    after = text[end : end + 1]
+    following = text[end : end + 1]
     if match[1] == "．" and text[start - 1 : start].isdigit():
         return False
-    continues = match[2] and ("ぁ" <= after <= "ゟ" or _SPEAKS_HAN.match(text, end))
-    return after not in "、，,；;：:" and not continues
+    continues = match[2] and ("ぁ" <= following <= "ゟ" or _SPEAKS_HAN.match(text, end))
+    return following not in "、，,；;：:" and not continues
 
 
-def _dot_ends(match: re.Match[str], last: int, after: str) -> bool:
+def _dot_ends(match: re.Match[str], last: int, following: str) -> bool:
     """Return whether a full stop between two words ends the sentence, rather than an abbreviation or an ordinal."""
     text, at = match.string, match.start()
-    before = text[max(last, at - _BACK) : at]
-    word = before[before.rfind(" ") + 1 :]
+    preceding = text[max(last, at - _BACK) : at]
+    word = preceding[preceding.rfind(" ") + 1 :]
     # a fast check for the common case, in which the pattern would find the same word
     if not (word.isalpha() and word[0] < "\u3000"):
         word = _WORD.search(word)[0]  # type: ignore[index]
     low = word.lower()
     if "\u0e01" <= word[-1:] <= "\u0e4e":  # Thai uses the stop only in abbreviations: พ.ศ. 2550
-        return len(word) - word.rfind(".") > 5 and after[0] > "9"
+        return len(word) - word.rfind(".") > 5 and following[0] > "9"
     if len(low) == 1 and (pair := _PAIR.search(text, max(last, at - 5), at)):
         low = f"{pair[1]}.{pair[2]}".lower()
-    if after[0].isdigit():
+    if following[0].isdigit():
         street = low.endswith(("str", "gt"))
-        return not (low in _NUMBERS or low in _LEADS or street or (low in _CLOSERS_TOO and len(after) < 4))
-    if after[0].islower():
+        return not (low in _NUMBERS or low in _LEADS or street or (low in _CLOSERS_TOO and len(following) < 4))
+    if following[0].islower():
         return len(low) > 3 and low.isalpha() and low not in _SHORTENED
     if low in _LEADS or word in _TITLES:
         return low in _UNITS and text[at - 2 : at - 1].isspace() and text[at - 3 : at - 2].isdigit()
     if low in _TAILS:
         return True
     if low in _CLOSERS_TOO or _dotted(word):
-        return after in _STARTERS
+        return following in _STARTERS
     if len(word) == 1 and word.isalpha():
-        if len(after) == 1 and text[match.end(5) : match.end(5) + 1] == ".":  # J. R. Marsh, z. B., a. C.
+        if len(following) == 1 and text[match.end(5) : match.end(5) + 1] == ".":  # J. R. Marsh, z. B., a. C.
             return False
-        return (word.islower() and (word, after) not in _ERAS) or after in _STARTERS
+        return (word.islower() and (word, following) not in _ERAS) or following in _STARTERS
     if word.isdigit() and len(word) < 3:
-        return not (after.lower() in _MONTHS or (at - last < 9 and not text[last : at - len(word)].strip(" \n*#-")))
-    return (word, after) not in _ERAS
+        return not (following.lower() in _MONTHS or (at - last < 9 and not text[last : at - len(word)].strip(" \n*#-")))
+    return (word, following) not in _ERAS
 
 
 def _dotted(word: str) -> bool:

@@ -88,10 +88,10 @@ class TextSource(FileSource):
     "largest ratio of unpacked to packed size, over 64 MB; a denser file is refused as a bomb; 0: no limit"
 
     def __post_init__(self) -> None:
-        encodings.known(self.encoding)
+        encodings.canonical_name(self.encoding)
         at_least(self, densest=0)
 
     def lines(self, path: Path, longest: int = read.LONGEST) -> Iterator[str]:
         """Yield the lines of a file, unpacked and decoded according to the settings."""
-        known = encodings.known(self.encoding)
+        known = encodings.canonical_name(self.encoding)
         return read.lines(path, self.errors, longest=longest, encoding=known, densest=self.densest)

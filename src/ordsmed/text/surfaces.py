@@ -1,9 +1,9 @@
-"""Surfaces: the text a piece writes and whether it begins a word, for any kind of tokenizer.
+"""Surfaces: the text that a piece stands for, and whether it begins a word, for any kind of tokenizer.
 
     ##s  s  s   ->  continues a word, "s"           newt  Ġnewt  ▁newt  ->  begins a word, "newt"
 
-With surfaces, pieces of one tokenizer are found in another (WordPiece, byte-level, SentencePiece), or are spelled by
-several of its pieces. Special tokens are matched by role: [MASK] is <mask>.
+Surfaces make it possible to find the pieces of one tokenizer in another (WordPiece, byte-level, SentencePiece), or to
+write them with several of its pieces. Special tokens are matched by role: [MASK] is <mask>.
 """
 
 import functools
@@ -25,13 +25,13 @@ ALIKE = {  # role of the new vocabulary -> roles of the old one whose token can 
 }
 
 
-# How pieces mark word boundaries. inner: WordPiece's prefix inside a word; bytes, outset: a space at the beginning of a
-# word, as a byte or as SentencePiece's character; whole: every piece is a word.
+# How pieces mark word boundaries. inner: a prefix marks pieces inside a word (WordPiece). bytes, outset: a space marks
+# the beginning of a word, as a byte or as SentencePiece's character. whole: every piece is a word.
 Kind = Literal["inner", "bytes", "outset", "whole"]
 
 
 class Surface(NamedTuple):
-    begins: bool | None  # whether it begins a word; None: it is separate from the words on both sides, like punctuation
+    begins: bool | None  # whether the piece begins a word; None: the piece is no part of a word, like punctuation
     text: bytes
 
 
@@ -41,7 +41,7 @@ class Descent:
 
     kept: dict[int, int]  # new -> old
     spelled: dict[int, list[int]]  # new -> old pieces
-    new: list[int]  # no old pieces spell them
+    new: list[int]  # pieces that the old ones cannot write
 
     def counts(self) -> dict[str, int]:
         """Return the number of pieces of each kind: `kept`, `mean of 2`..., `new`."""
@@ -50,7 +50,6 @@ class Descent:
         return {"kept": len(self.kept), **means, "new": len(self.new)}
 
     def describe(self) -> str:
-        """Return the counts as a sentence."""
         lengths = Counter(min(len(pieces), 5) for pieces in self.spelled.values())
         of = ", ".join(f"{'5 and more' if n == 5 else n}: {lengths[n]:,}" for n in sorted(lengths))
         of = f" ({of})" if of else ""
@@ -59,37 +58,36 @@ class Descent:
 
 
 def descent(old: Tokenizer, new: Tokenizer) -> Descent:
-    """Return how the pieces of a new tokenizer are derived from those of an old one."""
     writer = Writer(old)
     capitals = new.lowercase and not old.lowercase
-    kept, spelled, strange = _roles(old, new), dict[int, list[int]](), list[int]()
+    copied, spelled, unknown = _roles(old, new), dict[int, list[int]](), list[int]()
     written = dict(surfaces(new))
     for number, surface in written.items():
-        if number in kept:
+        if number in copied:
             continue
-        if (same := writer.same(surface)) is not None:
-            kept[number] = same
+        if (old_number := writer.same(surface)) is not None:
+            copied[number] = old_number
         elif pieces := writer.spell(surface, capitals=capitals):
             spelled[number] = pieces
         else:
-            strange.append(number)
+            unknown.append(number)
     # roles that the old vocabulary does not have
-    strange += sorted({*range(new.vocabulary)} - written.keys() - kept.keys())
-    return Descent(kept, spelled, strange)
+    unknown += sorted({*range(new.vocabulary)} - written.keys() - copied.keys())
+    return Descent(copied, spelled, unknown)
 
 
 def _roles(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
-    kept: dict[int, int] = {}
+    copied: dict[int, int] = {}
     for role, number in new.roles.items():
         for like in ALIKE[role]:
             if like in old.roles:
-                kept.setdefault(number, old.roles[like])
+                copied.setdefault(number, old.roles[like])
                 break
     names = old.pipeline.get_vocab(with_added_tokens=True)
     for number in sorted(new.special - set(new.roles.values())):
         if (name := new.pipeline.id_to_token(number)) in names:
-            kept[number] = names[name]
-    return kept
+            copied[number] = names[name]
+    return copied
 
 
 def surfaces(tokenizer: Tokenizer) -> Iterator[tuple[int, Surface]]:
@@ -99,12 +97,12 @@ def surfaces(tokenizer: Tokenizer) -> Iterator[tuple[int, Surface]]:
     """
     surface = _reader(tokenizer)
     added = {entry["content"] for entry in tokenizer.about["added_tokens"]}
-    taken = set(tokenizer.roles.values())
+    role_numbers = set(tokenizer.roles.values())
     for piece, number in sorted(
         tokenizer.pipeline.get_vocab(with_added_tokens=True).items(), key=lambda entry: entry[1]
     ):
         if number in tokenizer.special:
-            if number not in taken:
+            if number not in role_numbers:
                 yield number, _never(piece)
         else:
             yield number, Surface(None, piece.encode()) if piece in added else surface(piece)
@@ -125,12 +123,12 @@ def _reader(tokenizer: Tokenizer) -> Callable[[str], Surface]:
 
         return of_bytes
     if kind == "inner":
-        prefix, apart = tokenizer.prefix, Apart(tokenizer)
+        prefix, is_separated = tokenizer.prefix, Apart(tokenizer)
 
         def of_words(piece: str) -> Surface:
             text = piece.removeprefix(prefix)
             begins = text == piece
-            if apart(text):
+            if is_separated(text):
                 return Surface(None, text.encode()) if begins and len(text) == 1 else _never(piece)
             return Surface(begins, text.encode())
 
@@ -148,7 +146,6 @@ def _reader(tokenizer: Tokenizer) -> Callable[[str], Surface]:
 
 
 def kind_of(tokenizer: Tokenizer) -> Kind:
-    """Return how the tokenizer's pieces mark where words begin."""
     if tokenizer.byte_level:
         return "bytes"
     if tokenizer.prefix:
@@ -157,7 +154,7 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
 
 
 class Apart:
-    """Tests whether a tokenizer splits words at a character, as BERT's does at punctuation and Chinese characters."""
+    """Tells whether a tokenizer separates a character from its neighbors, as BERT's does with punctuation."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.pipeline = tokenizer.pipeline
@@ -179,14 +176,14 @@ class Writer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer, self.kind = tokenizer, kind_of(tokenizer)
         self.numbers: dict[Surface, int] = {}
-        late = []
+        byte_pieces = []
         for number, surface in surfaces(tokenizer):
             if self.kind == "outset" and tokenizer.piece(number).startswith("<0x"):
-                # a character with a piece of its own is written with it, not with its byte piece
-                late.append((surface, number))
+                # prefer the piece of a character to the piece of its byte
+                byte_pieces.append((surface, number))
             else:
                 self.numbers.setdefault(surface, number)
-        for surface, number in late:
+        for surface, number in byte_pieces:
             self.numbers.setdefault(surface, number)
         self.vocabulary = tokenizer.pipeline.get_vocab(with_added_tokens=False)
         self.letter_of = {byte: letter for letter, byte in byte_of().items()}
@@ -196,8 +193,8 @@ class Writer:
 
         Text that is separate from words may match at any position.
         """
-        ways = (surface.begins, None) if surface.begins is not None else (None, False, True)
-        numbers = (self.numbers.get(Surface(begins, surface.text)) for begins in ways)
+        positions = (surface.begins, None) if surface.begins is not None else (None, False, True)
+        numbers = (self.numbers.get(Surface(begins, surface.text)) for begins in positions)
         return next((number for number in numbers if number is not None), None)
 
     def spell(self, surface: Surface, *, capitals: bool = False) -> list[int]:
@@ -211,9 +208,9 @@ class Writer:
             text = surface.text.decode()
         except UnicodeDecodeError:
             return self._bytes(surface.begins, surface.text) if self.kind == "bytes" else []
-        ways = dict.fromkeys((text, text.capitalize(), text.upper())) if capitals else (text,)
-        spelled = [pieces for way in ways if (pieces := self._encoded(surface.begins, way))]
-        return min(spelled, key=len, default=[])
+        spellings = dict.fromkeys((text, text.capitalize(), text.upper())) if capitals else (text,)
+        token_lists = [pieces for spelling in spellings if (pieces := self._encoded(surface.begins, spelling))]
+        return min(token_lists, key=len, default=[])
 
     def _encoded(self, begins: bool | None, text: str) -> list[int]:
         tokenizer = self.tokenizer

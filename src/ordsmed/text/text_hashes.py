@@ -7,7 +7,7 @@ million.
 import numpy as np
 
 
-class Seen:
+class SeenTexts:
     """A set of 64-bit integers. 0 is stored as 1."""
 
     def __init__(self, room: int = 1 << 12) -> None:

@@ -179,7 +179,6 @@ class Tokenizer:
 
     @property
     def lowercase(self) -> bool:
-        """Return whether the tokenizer lowercases text."""
         steps = _parts(self.about["normalizer"])
         if any(step["type"] == "Precompiled" for step in steps):  # SentencePiece's rules
             return bool(self.pipeline.normalizer.normalize_str("A") == "a")

@@ -133,7 +133,6 @@ def words(vocabulary: Mapping[str, int], *, split: Split, lowercase: bool) -> Pi
 
 
 def wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool, strip_accents: bool | None = None) -> Pipeline:
-    """Return BERT's pipeline with these pieces."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     pipeline = Tokenizer(models.WordPiece(dict(vocabulary), unk_token="[UNK]", max_input_chars_per_word=100))

@@ -25,7 +25,7 @@ class WordCounts:
             self._letters = sum(map(len, self.counts))
         if len(self.counts) > self.most or self._letters > LETTERS * self.most:
             # keep the most frequent half; among equal counts, the words seen first
-            total, kept = self.counts.total(), self.counts.most_common(len(self.counts) // 2)
-            self.counts = Counter(dict(kept))
+            total, frequent = self.counts.total(), self.counts.most_common(len(self.counts) // 2)
+            self.counts = Counter(dict(frequent))
             self.dropped += total - self.counts.total()
             self._letters = sum(map(len, self.counts))

@@ -24,9 +24,9 @@ from ordsmed import __version__
 from ordsmed.base.checks import at_least
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
-from ordsmed.text.text_hashes import Seen
-from ordsmed.web.http import REDIRECTS, BadRedirect, Failed, Refused, get
-from ordsmed.web.pages import Page, Pages, redirect_reason
+from ordsmed.text.text_hashes import SeenTexts
+from ordsmed.web.http import REDIRECTS, Failed, Misled, Refused, get
+from ordsmed.web.pages import Page, Pages, behind
 from ordsmed.web.robots import NAME, RobotRules, read_rules
 from ordsmed.web.urls import number
 
@@ -228,7 +228,7 @@ class _CrawlState:
 
     def feed(self, urls: Iterable[str]) -> None:
         """Queue the addresses that are neither finished nor given up."""
-        queued = Seen()
+        begun = SeenTexts()
         for url in urls:
             tries = self.pages.outcomes.tries(url, self.settings.attempts)
             if tries is None or not queued.add(number(url)):

@@ -131,7 +131,7 @@ def main_text(page: str) -> str:
         make_paragraphs(tree)
         text = library.extract(tree, fast=True, include_comments=False) or ""
         if len(text) < LEAST * _all_prose(tree):
-            # Slower and greedier. All replies of a forum have the same class; the library would take only the first.
+            # Slower, but keeps more: the other mode keeps only the first reply in a forum, as all have the same class.
             for box in tree.iter(*_PARTS):
                 for key in ("class", "id"):
                     if _CONTENT_NAME.search(name := box.get(key, "")) and "comment" not in name.lower():

@@ -27,7 +27,7 @@ from ordsmed.base.files import checksum, survive_disk, writing
 from ordsmed.base.keys import text_number
 from ordsmed.base.say import Progress, many
 from ordsmed.text import read
-from ordsmed.text.text_hashes import Seen
+from ordsmed.text.text_hashes import SeenTexts
 from ordsmed.web.hosts import in_ascii
 from ordsmed.web.http import public
 
@@ -79,7 +79,7 @@ class Rules:
 
 def addresses(paths: Sequence[Path], rules: Rules, left_out: Counter[str], private: bool = False) -> Iterator[str]:
     """Yield the addresses that pass the rules, normalized and in order. Count the others in `left_out`."""
-    seen, fault = Seen(), _fault_of(rules, private)
+    seen, fault = SeenTexts(), _fault_of(rules, private)
     for link in (link for path in paths for link in _links(path, rules, left_out)):
         url, host = normalized(link)
         reason = fault(link, url, host) or ("" if seen.add(number(url)) else "duplicate address")

@@ -1,6 +1,6 @@
 """Read web pages of WARC files (0.17, 1.0, 1.1) and texts of WET files in bounded memory.
 
-    a.warc.gz -> members unpacked -> "WARC/1.0" + fields + block -> HTTP head | body, unchunked, unpacked -> Record
+    a.warc.gz -> members unpacked -> "WARC/1.0" + fields + block -> HTTP head | body, unchunked, unpacked -> WarcRecord
 
 Damaged parts in the middle are skipped up to the next record, and counted. A file that is cut off within a record gives
 all records before it, then raises an error.
@@ -31,7 +31,7 @@ _STATUS = re.compile(rb"HTTP/[\d.]+ +(\d{3})\b")
 
 
 @dataclass(frozen=True)
-class Record:
+class WarcRecord:
     """A server's answer, a stored file without an answer, or a text of a WET file (status 200)."""
 
     url: str
@@ -41,15 +41,15 @@ class Record:
     place: str
 
 
-def records(path: Path, densest: int = read.DENSEST) -> Iterator[Record]:
-    """Yield the HTTP responses, files and converted texts of a file, in order. Pages not stored again are counted."""
+def records(path: Path, densest: int = read.DENSEST) -> Iterator[WarcRecord]:
+    """Yield the HTTP responses, files and converted texts of a file, in order. Count repeated pages."""
     for at, fields, block in _blocks(path, densest):
         url, location = fields.get("warc-target-uri", "").strip("<>"), _place(path, at)
         kind = fields.get("warc-type", "").lower()
         if kind == "conversion":
-            yield Record(url, 200, "text/plain", block, location)
+            yield WarcRecord(url, 200, "text/plain", block, location)
         elif kind == "resource":
-            yield Record(url, 200, fields.get("content-type", ""), block, location)
+            yield WarcRecord(url, 200, fields.get("content-type", ""), block, location)
         elif kind == "revisit":
             read.tally().left_out["pages that stand in another record"] += 1
         elif kind == "response" and (status := _STATUS.match(block)):
@@ -57,7 +57,7 @@ def records(path: Path, densest: int = read.DENSEST) -> Iterator[Record]:
             head, body = (block[: parted.start()], block[parted.end() :]) if parted else (block, b"")
             answer = _fields(head.splitlines()[1:])
             if (plain := _plain_body(body, answer)) is not None:
-                yield Record(url, int(status[1]), answer.get("content-type", ""), plain, location)
+                yield WarcRecord(url, int(status[1]), answer.get("content-type", ""), plain, location)
 
 
 def _blocks(path: Path, densest: int) -> Iterator[tuple[int, dict[str, str], bytes]]:
@@ -99,7 +99,7 @@ def _fields(lines: list[bytes]) -> dict[str, str]:
 
 
 def _plain_body(body: bytes, answer: dict[str, str]) -> bytes | None:
-    """Return the body before it was encoded for transfer, or None if the encoding is unknown."""
+    """Return the body without its transfer encoding, or None if the encoding is unknown."""
     if "chunked" in answer.get("transfer-encoding", "").lower():
         body = _unchunked(body)
     packing = answer.get("content-encoding", "").lower()
@@ -200,7 +200,6 @@ class _Bytes:
         return not self._more() and not self.gap
 
     def line(self) -> bytes:
-        """Return the bytes up to the next line end, or a part of a very long line."""
         line = b""
         while not line.endswith(b"\n") and len(line) < _LINE and self._more():
             end = self._buffer.find(b"\n", self._next) + 1 or len(self._buffer)
@@ -209,13 +208,13 @@ class _Bytes:
 
     def take(self, length: int, keep: int) -> bytes:
         """Return the first `keep` of the next `length` bytes and skip the rest. Set `short` if there are fewer."""
-        kept, wanted = [], length
+        parts, wanted = [], length
         while wanted and self._more():
             piece = self._read(min(wanted, len(self._buffer) - self._next))
-            kept.append(piece[: max(keep - (length - wanted), 0)])
+            parts.append(piece[: max(keep - (length - wanted), 0)])
             wanted -= len(piece)
         self.short = wanted > 0
-        return b"".join(kept)
+        return b"".join(parts)
 
     def _read(self, length: int) -> bytes:
         piece = self._buffer[self._next : self._next + length]

@@ -693,7 +693,7 @@ def test_repetition_is_what_a_slow_reader_finds(words: list[str]) -> None:
 
 
 def test_a_text_that_meets_a_bound_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A share as large as may be is kept, one that is larger is not; and what is shorter than 200 is not judged."""
+    """A share at the limit is kept, a larger one is not; texts shorter than 200 characters are not examined."""
     names = {
         line.name: line.default for line in menu.lines("ordsmed.corpus.cleaners.ratios") if line.name != "shortest"
     }

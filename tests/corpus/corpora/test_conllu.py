@@ -1,4 +1,4 @@
-"""CoNLL-U: the words of a treebank become running text, and its sentences stay told."""
+"""CoNLL-U: the words of a treebank become running text, and its sentences are kept."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_json_lines_in_other_encodings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_a_text_of_eight_million_characters_is_one_document(over: int) -> None:
-    """With its line ends, whatever stands before it."""
+    """With its line ends, after any text."""
     written = iter(["z", "", *["x" * ((1 << 20) - 1)] * 7, "y" * ((1 << 20) + over)])
     with read.tallied() as tally:
         found = list(text._documents(Path("a.txt"), written))[1:]

@@ -1,4 +1,4 @@
-"""Parquet: rows become documents, whatever stands beside the text, and a file's parts give what the whole gives."""
+"""Parquet: rows with any columns become documents, and the parts of a file give the documents of the whole."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_without_pyarrow_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.
 def test_large_files_are_cut_in_as_many_parts_as_they_have_sizes_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By row groups, about alike; each tells its share of the bytes."""
+    """Row groups form parts of about equal size; each reports its share of the bytes."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [f"{n} " * 50 for n in range(100)]}), path, row_group_size=10)
     size = path.stat().st_size
@@ -196,7 +196,7 @@ def test_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("opened", ["new_stream", "new_file"])
 def test_arrow_files_of_a_saved_dataset(tmp_path: Path, opened: str) -> None:
-    """As Hugging Face's save_to_disk leaves them, beside files that tell of them."""
+    """In a folder written by Hugging Face's save_to_disk, next to its description files."""
     ipc = pytest.importorskip("pyarrow.ipc")
     columns = {"text": ["One. Two.", "", "Ærlig."], "stars": [1, 2, 3], "day": [dt.date(2020, 1, 31)] * 3}
     table = pa.table(columns)

@@ -131,7 +131,7 @@ def test_every_setting_reaches_the_reader(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_disambiguation_pages_are_named_by_their_template_alone(tmp_path: Path) -> None:
-    """What WikiExtractor wrote holds none, whatever its words look like; a page of no title and address tells none."""
+    """WikiExtractor's output contains no wikitext, even if it looks so; a page may have neither title nor address."""
     path = tmp_path / "wiki_00"
     text = '{"id": 1, "url": "", "title": "", "text": "#REDIRECT [[b]] {{dab}}"}\n'
     found, left_out = documents(path, text)

@@ -81,7 +81,7 @@ def test_training(name: str) -> None:
 
 
 def test_elmo_beside_a_plain_script() -> None:
-    """The script is given the same weights and rows: its loss, slopes and what it carries on are ours."""
+    """With the same weights and rows, the script has our loss, gradients and carried states."""
     small = ["model.width=8", "model.cells=12", "vocabulary=400", "tokens=4000", "length=5", "batch=4", "steps=3"]
     words = ["model.filters=[[1,6],[2,6]]", "objective.samples=50", "layout.device=cpu", "model.dropout=0.0"]
     jobs, build = list[Any](), PretrainingPlan.build

@@ -69,7 +69,7 @@ def measured(*words: str) -> dict[str, Any]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[float]], None]:
-    """A clock that goes on by these seconds, one after the other, each time it is read."""
+    """A clock that advances by the next of these seconds each time it is read."""
 
     def wind(spent: Iterable[float]) -> None:
         times = itertools.accumulate(spent)
@@ -81,7 +81,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[float]], None]:
 
 @pytest.fixture
 def stepped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
-    """The loop takes no step, and only tells each; how many there were, and with which peak."""
+    """Replace the loop by calls of its callbacks; return the number of steps and the peak of each call."""
     told: list[tuple[int, float]] = []
 
     def train(
@@ -143,9 +143,9 @@ def test_kernels_and_attention_stand_beside_what_they_make(
     assert (found["kernels"], found["attention"]) == ("ours for lstm", "torch's kernel")
     [kept] = measurements.read(measurements.DEFAULT_PATH)
     assert (kept.kernels, kept.attention) == (found["kernels"], found["attention"])
-    assert training.beside(kept, bench_rounds.Spread(1.0, 1.0, 1.0)).kernels == ""
-    monkeypatch.setattr("ordsmed.train.job._choose_kernels", lambda *given: "")
-    monkeypatch.setattr("ordsmed.train.plan.attention_lines", lambda *_, **how: [])
+    assert training.reference_measurement(kept, bench_rounds.Spread(1.0, 1.0, 1.0)).kernels == ""
+    monkeypatch.setattr("ordsmed.train.job._begin_kernels", lambda *given: "")
+    monkeypatch.setattr("ordsmed.train.plan.way", lambda *_, **how: [])
     assert not {"kernels", "attention"} & measured("bench/bert-mini", *BERT, "steps=3").keys()
 
 
@@ -160,7 +160,7 @@ def test_the_loop_is_told_beside_its_arithmetic(clock: Any, stepped: list[tuple[
 
 def test_an_elmo_is_told_beside_a_plain_script(clock: Any, stepped: list[tuple[int, float]]) -> None:
     loops, plains = (8.0, 8.0, 0.2, 0.5, 0.4, 0.4), (9.0, 9.0, 0.5, 0.6, 0.68, 0.8)
-    clock([spent for loop, plain in zip(loops, plains, strict=True) for spent in (loop, 0.05, plain, 0.0)])
+    clock([spent for loop, plain in zip(loops, plains, strict=True) for spent in (loop, 0.05, plain)])
     found = measured("elmo-small", *ELMO)
     assert found["words_per_second"] == 50
     assert found["plain_words_per_second"] == 31
@@ -277,7 +277,7 @@ def test_pairs_of_a_large_store() -> None:
 
 
 def test_the_documents_of_a_skewed_store() -> None:
-    """Half of the sentences stand in long documents; the first has 50,000."""
+    """Half of the sentences are in long documents; the first document has 50,000."""
     source = benches._skewed_source(400_000)
     sizes = np.diff(np.searchsorted(source.starts, source.document_starts))
     assert (sizes[0], sizes.sum()) == (50_000, 400_000)

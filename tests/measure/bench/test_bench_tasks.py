@@ -1,4 +1,4 @@
-"""Bench of tasks: what is told, and the arithmetic behind it on times that are made up."""
+"""Benchmarks of tasks: reported facts, and their arithmetic on synthetic times."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import torch
 
 from ordsmed.base.machine import host, memory
 from ordsmed.measure.bench import energy, profile, rounds
-from ordsmed.measure.bench.profile import Profile, Wide, kind_of, sorted_out
-from ordsmed.measure.bench.rounds import Rounds, RowsWatch, Spread
+from ordsmed.measure.bench.profile import Profile, VocabularySizes, kind_of, seconds_by_kind
+from ordsmed.measure.bench.rounds import Rounds, RowWaits, Spread
 from ordsmed.nn.loss import sampled_loss
 
 CPU = torch.device("cpu")
@@ -36,7 +36,7 @@ def test_the_clock_is_read_between_rounds_alone(clock: Any) -> None:
     joules = itertools.accumulate([100.0, 5.0, 6.0, 7.0])
     measured = Rounds(CPU, 7, 3, 2, lambda: next(joules))
     for step in range(1, 10):
-        measured.each(step)
+        measured.end_of_step(step)
     assert measured.seconds == [2.0, 0.5, 2.0]
     assert measured.energy == 18 / 7
     assert Spread.of(measured.seconds) == Spread(2.0, 0.5, 2.0)
@@ -47,7 +47,7 @@ def test_a_round_in_which_something_was_compiled_is_left_out_where_others_stand(
     clock([0.0, 1.0, 21.0, 23.0])
     measured = Rounds(CPU, 3, 3, 1, float, graphs=counts.__next__)
     for step in range(1, 5):
-        measured.each(step)
+        measured.end_of_step(step)
     assert (measured.seconds, measured.compiled) == ([1.0, 20.0, 2.0], [False, True, False])
     assert measured.steady(measured.seconds) == [1.0, 2.0]
     assert measured.steady([5.0, 6.0, 7.0]) == [5.0, 7.0]
@@ -61,7 +61,7 @@ def test_there_are_no_more_rounds_than_steps(clock: Any) -> None:
     clock([0.0, 1.0, 3.0])
     measured = Rounds(CPU, 2, 5, 1, float)
     for step in range(1, 4):
-        measured.each(step)
+        measured.end_of_step(step)
     assert measured.seconds == [1.0, 2.0]
 
 
@@ -71,15 +71,15 @@ def test_what_is_measured_beside_has_its_turn_before_each_round(clock: Any) -> N
     clock([0.0, 100.0, 106.0, 110.0, 114.0, 120.0])  # begin, warm, its 2 steps, our 2, its 2, our 2
     measured = Rounds(CPU, 4, 2, 3, float, asked.append)
     for step in range(1, 8):
-        measured.each(step)
+        measured.end_of_step(step)
     assert asked == [3, 2, 2]
-    assert measured.others == [3.0, 2.0]
+    assert measured.reference_seconds == [3.0, 2.0]
     assert measured.seconds == [2.0, 3.0]
 
 
 def test_rows_that_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([1.0, 1.5])
-    watch = RowsWatch(SimpleNamespace(store=None), 60.0)  # type: ignore[arg-type]
+    watch = RowWaits(SimpleNamespace(store=None), 60.0)  # type: ignore[arg-type]
     monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: next(moments)))
     watch.at(1, "making rows")
     watch.since = 0.5
@@ -102,7 +102,7 @@ def event(name: str, *, cpu: float = 0, cuda: float = 0, shapes: Any = (), paren
     )
 
 
-WIDE = Wide({30_522})
+WIDE = VocabularySizes({30_522})
 DRAWN = event("_SampledLoss")
 STEP = event("Optimizer.step#AdamW.step")
 MATH = event("aten::_scaled_dot_product_attention_math")
@@ -143,12 +143,12 @@ def test_times_are_those_of_the_device() -> None:
     events = [event("aten::mm", cpu=2e6, cuda=5e6), event("aten::mm", cpu=1e6, cuda=1e6), event("aten::gelu", cpu=3e6)]
     kernel = event("ampere_gemm", cuda=9e6)
     kernel.device_type = torch.autograd.DeviceType.CUDA  # counted by the operation that started it
-    on_cpu = sorted_out([*events, kernel], WIDE, cuda=False, attends=True)
+    on_cpu = seconds_by_kind([*events, kernel], WIDE, cuda=False, attends=True)
     assert on_cpu == {"products": 3, "attention": 0, "head": 0, "optimizer": 0, "other": 3}
     on_gpu = {"products": 6, "attention": 0, "head": 0, "optimizer": 3, "other": 0}  # 3 s no operation has started
-    assert sorted_out([*events, kernel], WIDE, cuda=True, attends=True) == on_gpu
+    assert seconds_by_kind([*events, kernel], WIDE, cuda=True, attends=True) == on_gpu
     kernel.is_user_annotation = True
-    assert sorted_out([*events, kernel], WIDE, cuda=True, attends=True) == {**on_gpu, "optimizer": 0}
+    assert seconds_by_kind([*events, kernel], WIDE, cuda=True, attends=True) == {**on_gpu, "optimizer": 0}
 
 
 def test_scores_of_drawn_words_are_the_heads_and_a_layer_as_wide_is_not() -> None:
@@ -157,7 +157,7 @@ def test_scores_of_drawn_words_are_the_heads_and_a_layer_as_wide_is_not() -> Non
     drawn = hidden, (hidden, bias[:8]), (table, bias), targets, bias[:8], words
     seconds = []
     for makes in (lambda: hidden @ table.T, lambda: sampled_loss(*drawn)):
-        seen = Profile(CPU, Wide({5_000}), attends=False)
+        seen = Profile(CPU, VocabularySizes({5_000}), attends=False)
         seen.begin()
         makes().sum().backward()
         seen.end(0.0)
@@ -169,11 +169,11 @@ def test_scores_of_drawn_words_are_the_heads_and_a_layer_as_wide_is_not() -> Non
 
 @pytest.mark.long
 def test_a_profile_of_real_operations_makes_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that tells ten seconds, of which rows were waited for two; a head far wider than the rest."""
+    """The steps take ten seconds, two of them waiting for rows; the head is far wider than the layers."""
     moments = iter([0.0, 10.0])
     monkeypatch.setattr(profile, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
     head, x = torch.nn.Linear(64, 5_000), torch.randn(64, 64)
-    seen = Profile(CPU, Wide({5_000}), attends=True)
+    seen = Profile(CPU, VocabularySizes({5_000}), attends=True)
     seen.begin()
     head(x).sum().backward()
     seen.end(2.0)

@@ -195,7 +195,7 @@ def test_a_ratio_is_the_median_of_pairs_as_its_measurement_tells_it(facts: dict[
 
 
 def test_what_was_measured_beside_stands_beside_its_own_batch() -> None:
-    """Of a cell that asks in several batches each has its own; of another length or batch nothing is told."""
+    """Each batch of a cell has its own reference; a reference of another length or batch is not shown."""
     of_both = [(4, 10, 5), (8, 16, 4)]
     measured = [
         *(rate(own, batch=batch) for batch, own, _ in of_both),
@@ -342,7 +342,7 @@ def test_latencies_stand_in_both_ways() -> None:
 
 def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
     ours = rate(600, **LIKE_THEIRS, precision="bf16", device="NVIDIA A100-SXM4-40GB", processes=1)
-    figures = published_figures.beside("nvidia-electra", ours)
+    figures = published_figures.comparable("nvidia-electra", ours)
     assert [(each["device"], each["sequences_per_second"], each["other_hardware"]) for each in figures] == [
         ("A100", 955, False),
         ("V100 16 GB", 444, True),
@@ -352,23 +352,22 @@ def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
     assert "1 A100: 955; 1 V100 16 GB: 444 (other hardware); 1 V100 32 GB: 500 (other hardware)" in lines[4]
     assert lines[-1].startswith("Published: NVIDIA, DeepLearningExamples")
     eight = rate(1, **LIKE_THEIRS, precision="fp32", length=512, processes=8, device="Some CPU")
-    assert {each["sequences_per_second"] for each in published_figures.beside("nvidia-electra", eight)} == {
+    assert {each["sequences_per_second"] for each in published_figures.comparable("nvidia-electra", eight)} == {
         716,
         190,
         213,
     }
     asked = rate(1, **LIKE_THEIRS, measure="predict", length=384, batch=256, precision="fp16", device="T4")
-    t4 = next(each for each in published_figures.beside("nvidia-electra", asked) if each["device"] == "T4")
+    t4 = next(each for each in published_figures.comparable("nvidia-electra", asked) if each["device"] == "T4")
     assert (t4["sequences_per_second"], t4["latency_ms"], t4["other_hardware"]) == (
         169,
         [1451.396, 1445.07, 1447.654, 1450.141],
         False,
     )
+    other_batch = rate(1, **LIKE_THEIRS, measure="predict", length=384, batch=3)
+    assert published_figures.comparable("nvidia-electra", other_batch) == []
     assert (
-        published_figures.beside("nvidia-electra", rate(1, **LIKE_THEIRS, measure="predict", length=384, batch=3)) == []
-    )
-    assert (
-        published_figures.beside("nvidia-electra", rate(600, **LIKE_THEIRS | {"width": 256})) == []
+        published_figures.comparable("nvidia-electra", rate(600, **LIKE_THEIRS | {"width": 256})) == []
     )  # of electra-small
 
 
@@ -383,7 +382,7 @@ def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
     ],
 )
 def test_hardware_is_the_same_where_chip_and_memory_are(device: str, same: list[str]) -> None:
-    figures = published_figures.beside("nvidia-electra", rate(1, **LIKE_THEIRS, precision="fp16", device=device))
+    figures = published_figures.comparable("nvidia-electra", rate(1, **LIKE_THEIRS, precision="fp16", device=device))
     assert [each["device"] for each in figures if not each["other_hardware"]] == same
 
 
@@ -447,7 +446,7 @@ def test_a_table_that_was_broken_off_goes_on_with_the_same_command_alone(monkeyp
     assert [one.sequences_per_second for one in measurements.read(measurements.DEFAULT_PATH)] == [1, 4, 5]  # each once
     assert not Path("work/bench/bert-mini.part").exists()
     bench("bert-mini", [axes])
-    assert len(given) == 8  # a table that is whole is measured anew
+    assert len(given) == 8  # a complete table is measured again
 
 
 @pytest.mark.parametrize("change", ["words", "version", "machine", "damaged"])
@@ -519,7 +518,7 @@ SMALL = [
 
 @pytest.mark.long
 def test_a_table_of_real_cells() -> None:
-    """Two processes have two times the rows of one; tf32 is nothing a CPU has: its cell fails, the other stands."""
+    """Two processes have twice the rows of one; a CPU has no tf32, so its cell fails and the other is reported."""
     axes = "table={cells=[['layout.precision=tf32'], ['devices=2']]}"
     found = json.loads(bench("bert-mini", [*SMALL, axes], json_line=True)[0])
     assert [(row["devices"], row["batch"], row["weak"]) for row in found["rows"]] == [(2, 8, None)]

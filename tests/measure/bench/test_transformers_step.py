@@ -1,4 +1,4 @@
-"""A step of transformers beside ours: networks of the same size, which learn what they are given."""
+"""Reference steps of transformers: networks of the same size, which learn their rows."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
 from ordsmed.learn.score.paired_tests import clustered, sign_test
 from ordsmed.measure.evaluation import comparison
-from ordsmed.measure.evaluation.evaluate import Means, check, evaluate
+from ordsmed.measure.evaluation.evaluate import ComputeOptions, check, evaluate
 from ordsmed.measure.likelihood.probe import PairedExample
 from ordsmed.measure.probes import bits, cloze, minimal_pairs, perplexity
 
-CPU = Means(device="cpu", threads=1)
+CPU = ComputeOptions(device="cpu", threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def asked(models: list[str], probe: Any, out: Path) -> Any:
 def right(result: Any) -> dict[str, list[bool]]:
     told: dict[str, list[bool]] = {}
     for record in result.records:
-        told.setdefault(record[0], []).append(minimal_pairs._right(record[2:]) == 1)
+        told.setdefault(record.group, []).append(minimal_pairs._right(record.scores) == 1)
     return told
 
 
@@ -72,7 +72,7 @@ def test_differences_by_hand(models: list[str], paradigms: list[str], tmp_path: 
 
 
 def test_the_error_of_one_model_knows_of_paradigms(models: list[str], paradigms: list[str], tmp_path: Path) -> None:
-    """And their mean has one; a single paradigm's pairs stand by themselves."""
+    """The mean over paradigms has an error, too; pairs of a single paradigm are independent."""
     [result] = asked(models[:1], minimal_pairs.MinimalPairs(files=tuple(paradigms)), tmp_path)
     told = right(result)
     values = [100.0 * one for marks in told.values() for one in marks]
@@ -132,10 +132,10 @@ def test_the_command_prints_one_table(
 def test_one_model_alone_is_compared_with_nobody(models: list[str], paradigms: list[str], tmp_path: Path) -> None:
     """Nor with itself."""
     probe = minimal_pairs.MinimalPairs(files=tuple(paradigms))
-    for asked_of in (models[:1], models[:1] * 2):
-        assert comparison.compare(asked(asked_of, probe, tmp_path)) == []
+    for probe_key in (models[:1], models[:1] * 2):
+        assert comparison.compare(asked(probe_key, probe, tmp_path)) == []
     assert comparison.table([]) == []
-    lab = SimpleNamespace()  # a probe of one's own that compares nothing
+    lab = SimpleNamespace()  # a user's probe without `compared`
     assert comparison.compare([replace(one, probe=lab) for one in asked(models[:2], probe, tmp_path)]) == []
     with pytest.raises(RecipeError, match="--each: found with several probes"):
         check(models, [probe, probe], "each.jsonl")
@@ -156,7 +156,7 @@ def test_each_paradigm_and_all_of_them() -> None:
 def test_last_words_and_windows_are_compared(
     models: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Passages stand by themselves; of windows it is nats a token, of one tokenizer alone."""
+    """Passages are independent; windows are compared by nats per token, if the tokenizers are the same."""
     passages, text = tmp_path / "x.jsonl", tmp_path / "x.txt"
     passages.write_text("".join(json.dumps({"text": f"{one} newt"}) + "\n" for one in SENTENCES))
     text.write_text("\n".join(SENTENCES * 9))
@@ -174,7 +174,7 @@ def test_last_words_and_windows_are_compared(
     unknown = [one.finding.facts.get("unknown_tokens", 0) for one in results]
     assert unknown == [0, 0]
     assert one.over.mean == pytest.approx((logs[1] - logs[0]) / scored)
-    results[1].records[0][-1] += 1
+    results[1].records[0] = replace(results[1].records[0], targets=results[1].records[0].targets + 1)
     assert comparison.compare(results) == []
     assert "splits bits-x into other windows than" in capsys.readouterr().err
 
@@ -182,7 +182,7 @@ def test_last_words_and_windows_are_compared(
 def test_windows_that_are_drawn_are_pairs_where_texts_are_cut_alike(
     models: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As many of as many tokens tell nothing: of other pieces they are other texts."""
+    """Equal numbers of windows and tokens are not enough: other pieces are other texts."""
     text = tmp_path / "x.jsonl"
     text.write_text("".join(json.dumps({"text": one}) + "\n" for one in SENTENCES * 9))
     other = tmp_path / "strange"

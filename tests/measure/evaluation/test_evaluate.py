@@ -1,4 +1,4 @@
-"""Probes asked of models: the command, what it leaves, going on after a kill, and what is refused."""
+"""Evaluation of models by probes: the command, its files, resuming after a kill, and errors."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ordsmed.cli import main
 from ordsmed.data.encode import read_store
 from ordsmed.measure.evaluation import evaluate as evaluates
 from ordsmed.measure.evaluation import results
-from ordsmed.measure.evaluation.evaluate import Means, evaluate
+from ordsmed.measure.evaluation.evaluate import ComputeOptions, evaluate
 from ordsmed.measure.evaluation.recipe import named
-from ordsmed.measure.evaluation.score_cache import Kept
+from ordsmed.measure.evaluation.score_cache import ScoreCache
 from ordsmed.measure.probes import bits, minimal_pairs, perplexity, perplexity_bound, pseudo_perplexity
 from ordsmed.nn.packed_layers import lacks_int8
 from ordsmed.train.mesh.layout import Layout
 
 WITH_INT8 = pytest.mark.skipif(bool(lacks_int8(torch.device("cpu"))), reason="no exact products of 8 bits here")
-CPU = Means(device="cpu", threads=1)
+CPU = ComputeOptions(device="cpu", threads=1)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def asked(model: Path, *files: Path, **how: Any) -> Any:
 
 
 def test_one_line_of_json(model: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With both scores of every pair in a file, and the results beside the model."""
+    """A file holds both scores of every pair; the results are next to the model."""
     each = tmp_path / "each.jsonl"
     main(
         [
@@ -81,7 +81,7 @@ def test_one_line_of_json(model: Path, pairs: Path, tmp_path: Path, capsys: pyte
 def test_several_models_and_probes(
     model: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A table, a row each; settings of a probe stand among its files."""
+    """A table with a row per probe; settings may be given among the files."""
     other = hub_folder("bert", tmp_path / "bert")
     probe = ["--probe", "minimal_pairs", str(pairs)]
     main(["evaluate", str(model), str(other), *probe, *probe, "per=token", "--device", "cpu", "--threads", "1"])
@@ -103,18 +103,18 @@ def test_who_was_killed_goes_on(
     for path in (model / "scores" / "parts").iterdir():
         path.unlink()
     monkeypatch.setattr(evaluates, "COST", 50)
-    add, made = Kept.add, list[int]()
+    add, made = ScoreCache.add, list[int]()
 
-    def until(self: Kept, number: int, records: Any) -> None:
+    def until(self: ScoreCache, number: int, records: Any) -> None:
         if number == 3:
             raise Killed
         made.append(number)
         add(self, number, records)
 
-    monkeypatch.setattr(Kept, "add", until)
+    monkeypatch.setattr(ScoreCache, "add", until)
     with pytest.raises(Killed):
         asked(model, pairs)
-    monkeypatch.setattr(Kept, "add", lambda self, number, records: (made.append(number), add(self, number, records)))
+    monkeypatch.setattr(ScoreCache, "add", lambda self, number, rows: (made.append(number), add(self, number, rows)))
     [path] = (model / "scores" / "parts").iterdir()
     path.write_bytes(path.read_bytes()[:-20])  # the third line is cut off
     capsys.readouterr()
@@ -125,8 +125,8 @@ def test_who_was_killed_goes_on(
     assert "resumes after" in capsys.readouterr().err
     assert again.finding.facts == whole.finding.facts
     for one, other in zip(again.records, whole.records, strict=True):
-        assert one[:2] == other[:2]
-        assert one[2:] == pytest.approx(other[2:], abs=1e-5)
+        assert (one.group, one.place) == (other.group, other.place)
+        assert one.scores == pytest.approx(other.scores, abs=1e-5)
     made.clear()
     assert asked(model, pairs).records == again.records
     assert made == [], "all is kept"
@@ -143,7 +143,7 @@ def test_what_changes_a_score_changes_its_key(model: Path, pairs: Path, tmp_path
     ]
     moved = asked(model, pairs.rename(tmp_path / "other.jsonl"))
     assert moved.probe.as_line(moved.records[0])["file"] == str(tmp_path / "other.jsonl"), "not where it stood before"
-    assert moved.records[0][0] == "other"
+    assert moved.records[0].group == "other"
     pairs_file(pairs, [(SENTENCES[0], SENTENCES[1])])
     others.append(asked(model, pairs))
     assert len({first.key, *(other.key for other in others)}) == 5
@@ -231,11 +231,11 @@ def test_equal_sentences_are_told_in_a_line(
 def test_an_elmo_is_not_split(tmp_path: Path, pairs: Path) -> None:
     elmo, probe = elmo_made(tmp_path / "elmo"), minimal_pairs.MinimalPairs(files=(str(pairs),))
     setup = evaluates.Setup(elmo.ranks, Layout(tensor=2), CPU, str(tmp_path / "out"))
-    asked_of = evaluates._findings(elmo, "elmo", [probe], setup)
+    probe_key = evaluates._findings(elmo, "elmo", [probe], setup)
     with pytest.raises(
         RecipeError, match="--layout: found 2 as its last number, but the layers of elmo cannot be split; wanted 1"
     ):
-        next(asked_of)
+        next(probe_key)
 
 
 def test_a_folder_that_is_no_model(pairs: Path, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_numbers_that_json_has_not() -> None:
 
 
 def test_steps_of_a_run(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each kept one is asked; drawn over steps; `show` and the card of a step tell of it."""
+    """All checkpoints are evaluated and drawn over steps; `show` and the card of a step report the scores."""
     import shutil
 
     from ordsmed.tell.show import state
@@ -287,7 +287,7 @@ def test_steps_of_a_run(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_result_replaces_the_one_of_other_contents(model: Path, pairs: Path, tmp_path: Path) -> None:
-    """Its row could not be told from the other's."""
+    """Its row would look like the other one's."""
     asked(model, pairs)
     pairs_file(pairs, [(SENTENCES[0], SENTENCES[1])])
     asked(model, pairs)
@@ -398,7 +398,7 @@ class Longer(ChoiceProbe, Choice):
 def test_a_probe_of_somebodys_own(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the name of its module; what it lacks is one line."""
+    """It is found by the name of its module; a missing method is a one-line error."""
     (tmp_path / "a_lab").mkdir()
     (tmp_path / "a_lab" / "longer.py").write_text(OWN)
     (tmp_path / "a_lab" / "lacking.py").write_text(OWN.replace("def record", "def recorded"))
@@ -414,7 +414,7 @@ def test_a_probe_of_somebodys_own(
 
 
 def test_runs_are_drawn_apart(tmp_path: Path) -> None:
-    """Where results of several stand in one folder."""
+    """Several models have results in one folder."""
     for model, value in (("a", 50.0), ("b", 75.0)):
         for step in (1, 2):
             one = {
@@ -438,7 +438,7 @@ def test_runs_are_drawn_apart(tmp_path: Path) -> None:
 def test_several_models_in_one_picture(
     tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over words where all know how many they have seen, else over tokens; in the folder that is asked for."""
+    """Over words if all models know how many they have seen, otherwise over tokens; in the requested folder."""
     monkeypatch.chdir(tmp_path)
     path = pairs_file(tmp_path / "pairs.jsonl", [("the old smith mends it", "it mends smith old the")])
     probe = minimal_pairs.MinimalPairs(files=(str(path),))
@@ -462,7 +462,7 @@ def test_several_models_in_one_picture(
 def test_in_16_and_8_bits(model: Path, pairs: Path, precision: str) -> None:
     """About the same; kept by a key of its own."""
     whole, probe = asked(model, pairs), minimal_pairs.MinimalPairs(files=(str(pairs),))
-    [half] = evaluate([str(model)], [probe], means=Means("cpu", 1, precision=precision))
+    [half] = evaluate([str(model)], [probe], means=ComputeOptions("cpu", 1, precision=precision))
     assert half.key != whole.key
     assert [one.plain()["precision"] for one in (whole, half)] == ["fp32", precision]
     text = (model / "scores" / "scores.md").read_text()
@@ -471,11 +471,11 @@ def test_in_16_and_8_bits(model: Path, pairs: Path, precision: str) -> None:
         == text.count("minimal_pairs (causal) ")
         == 1
     )
-    scores = [[record[2] for record in one.records] for one in (whole, half)]
+    scores = [[record.scores[0] for record in one.records] for one in (whole, half)]
     assert scores[0] != scores[1]
     assert scores[0] == pytest.approx(scores[1], rel=0.05)
     with pytest.raises(RecipeError, match="--precision: found fp8; wanted fp32 or bf16 or fp16"):
-        evaluate([str(model)], [probe], means=Means("cpu", 1, precision="fp8"))
+        evaluate([str(model)], [probe], means=ComputeOptions("cpu", 1, precision="fp8"))
 
 
 def test_a_recipe(model: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,16 +131,16 @@ def test_the_last_block_gives_the_states_that_are_wanted(kind: Any) -> None:
 def test_every_row_is_in_one_batch() -> None:
     chance = np.random.default_rng(0)
     sizes = np.concatenate([chance.integers(1, 40, 300), np.full(100, 7)])
-    batches = rows.alike(sizes, 128)
+    batches = rows.group_rows(sizes, 128)
     assert sorted(np.concatenate(batches).tolist()) == list(range(400))
     assert all(len(batch) * sizes[batch].max() <= 128 for batch in batches)
     even = [batch for batch in batches if len(set(sizes[batch])) == 1 and len(batch) > 1]
     assert sum(len(batch) for batch in even if sizes[batch[0]] == 7) >= 100
-    assert rows.alike(np.zeros(0, np.int64), 128) == []
+    assert rows.group_rows(np.zeros(0, np.int64), 128) == []
 
 
 def test_a_part_of_a_text_is_asked(tmp_path: Path) -> None:
-    """Behind what stands before it, with or without the sign that a text begins."""
+    """After its context, with or without a start token."""
     trained = made("gpt2", tmp_path)
     scorer = ways.scorer(trained)
     ids = np.asarray(trained.tokenizer.encode("the newt sat on the mat"))

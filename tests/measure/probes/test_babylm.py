@@ -1,4 +1,4 @@
-"""BabyLM's evaluation: what is asked of each part, how it is counted, regressions, ages; numbers of its own program."""
+"""BabyLM's evaluation: questions and scores of each part, regressions and ages, compared with its program."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.measure.babylm import acquisition, parts, reading
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.items import Scorer
-from ordsmed.measure.likelihood.probe import Record
-from ordsmed.measure.probes.babylm import BabyLmSuite
+from ordsmed.measure.probes.babylm import BabyLmSuite, QuestionRecord, ReadingRecord
 from ordsmed.text.tokenizers import bytebpe
 
 ALL = [
@@ -45,7 +44,7 @@ def scorer_of(family: str, tmp_path: Path, way: str = "") -> Scorer:
     return ways.scorer(made(family, tmp_path / family), way)
 
 
-def asked(probe: BabyLmSuite, scorer: Scorer) -> list[Record]:
+def asked(probe: BabyLmSuite, scorer: Scorer) -> list[Any]:
     examples = list(probe.examples(scorer))
     scores = iter(scorer.scores([item for one in examples for item in one.items]))
     return [probe.record(one, [next(scores) for _ in one.items]) for one in examples]
@@ -98,12 +97,12 @@ def test_only_completions_are_scored(family: str, way: str, folder: Path, tmp_pa
     [first, *_] = probe.examples(scorer)
     row = json.loads((folder / "comps/comps_base.jsonl").read_text().splitlines()[0])
     pieces = len(scorer.tokenizer.pipeline.encode(row["property_phrase"], add_special_tokens=False).ids)
-    assert [item.asked for item in first.items] == [pieces, pieces]
+    assert [item.scored_count for item in first.items] == [pieces, pieces]
     [record, *_] = asked(probe, scorer)
     text = f"{row['prefix_acceptable']} {row['property_phrase']}"
     [item] = scorer.cut([text])
     [whole] = scorer.scores([item])
-    assert record[5][0] == [pytest.approx(float(whole.logs[-pieces:].sum()), abs=1e-5), pieces]
+    assert record.options[0] == [pytest.approx(float(whole.logs[-pieces:].sum()), abs=1e-5), pieces]
 
 
 def test_a_token_over_the_edge_is_scored(tmp_path: Path) -> None:
@@ -128,51 +127,44 @@ def replace_tokenizer(trained: Any) -> Any:
 def test_scores_are_means_over_subsets(folder: Path, tmp_path: Path) -> None:
     """Entity tracking: of splits, each the mean of its numbers of operations."""
     probe = BabyLmSuite((str(folder),))
-    record = ["entity_tracking", "", "x", 0, 0, [[-1.0, 1], [-2.0, 1]]]
-    wrong = [*record[:5], record[5][::-1]]
-
-    def of(subset: str, row: Record) -> Record:
-        return [row[0], subset, *row[2:]]
-
-    rows = [
-        of("regular_0_ops", record),
-        of("regular_0_ops", record),
-        of("regular_1_ops", wrong),
-        of("ambiref_0_ops", record),
-    ]
+    record = QuestionRecord("entity_tracking", "", "x", 0, 0, [[-1.0, 1], [-2.0, 1]])
+    wrong = replace(record, options=record.options[::-1])
+    subsets = {"regular_0_ops": record, "regular_1_ops": wrong, "ambiref_0_ops": record}
+    rows = [replace(row, subset=subset) for subset, row in subsets.items()]
+    rows.append(rows[0])
     assert probe.finding(rows).facts["entity_tracking"] == pytest.approx(100 * (1 / 2 + 1) / 2)
-    plain = [["comps", *row[1:]] for row in rows]
+    plain = [replace(row, part="comps") for row in rows]
     assert probe.finding(plain).facts["comps"] == pytest.approx(100 * 2 / 3)
 
 
 def test_equal_scores_count_by_edition() -> None:
     """2025: the first of them; 2026: each by its share, where the program draws."""
-    tie = ["global_piqa_parallel", "", "x", 1, 0, [[-4.0, 2], [-2.0, 1], [-9.0, 1], [-9.0, 1]]]
+    tie = QuestionRecord("global_piqa_parallel", "", "x", 1, 0, [[-4.0, 2], [-2.0, 1], [-9.0, 1], [-9.0, 1]])
     assert [BabyLmSuite(edition=edition)._share(tie) for edition in ("2026", "2025")] == [0.5, 0.0]
-    first = [*tie[:3], 0, *tie[4:]]
+    first = replace(tie, right=0)
     assert [BabyLmSuite(edition=edition)._share(first) for edition in ("2026", "2025")] == [0.5, 1.0]
-    assert BabyLmSuite()._share(["comps", *tie[1:]]) == 1.0  # sums: -2 is the largest
+    assert BabyLmSuite()._share(replace(tie, part="comps")) == 1.0  # sums: -2 is the largest
     said = "2 questions with several likeliest choices: each gets an equal share, where the program draws one"
-    assert BabyLmSuite().finding([tie, first]).how == said
+    assert BabyLmSuite().finding([tie, first]).note == said
 
 
 def test_probabilities_of_nonce_words_follow_people(folder: Path, tmp_path: Path) -> None:
     """Spearman's correlation of the first one's share with that of people; equal in fp32 is equal in rank."""
     probe = BabyLmSuite(edition="2025")
     rows = [
-        ["wug_adj", "", f"x:{n}", ratio, 0, [[first, 3], [-10.0, 3]]]
+        QuestionRecord("wug_adj", "", f"x:{n}", ratio, 0, [[first, 3], [-10.0, 3]])
         for n, (ratio, first) in enumerate([(0.1, -12.0), (0.9, -8.0), (0.5, -10.0), (0.7, -9.0)])
     ]
     assert probe.finding(rows).facts["wug_adj"] == pytest.approx(100)
-    sure = [[*row[:5], [[row[5][0][0] + 40, 3], [-10.0, 3]]] for row in rows]
+    sure = [replace(row, options=[[row.options[0][0] + 40, 3], [-10.0, 3]]) for row in rows]
     assert [probe.as_line(row)["probability"] for row in sure] == [1.0] * 4
     records = asked(BabyLmSuite((str(folder),), edition="2025", part="wug_past"), scorer_of("gpt2", tmp_path))
-    assert [len(record[5]) for record in records] == [3] * 4
+    assert [len(record.options) for record in records] == [3] * 4
 
 
 @pytest.mark.parametrize(("family", "way"), [("gpt2", "causal"), ("bert", "masked"), ("hybrid-modern", "masked")])
 def test_words_are_read_behind_their_context(family: str, way: str, folder: Path, tmp_path: Path) -> None:
-    """Of masks three stand behind it, the first asked; every piece anew behind the text so far."""
+    """Three masks follow the context and the first is scored; each piece is read after the text so far."""
     scorer = scorer_of(family, tmp_path, way)
     pipeline, mask = scorer.tokenizer.pipeline, scorer.tokenizer.mask
     ids = pipeline.encode("the old", add_special_tokens=False).ids
@@ -180,13 +172,13 @@ def test_words_are_read_behind_their_context(family: str, way: str, folder: Path
     newt = pipeline.token_to_id("newt")
     assert one.pieces.tolist() == [*ids, newt] if way == "causal" else [*ids, newt, mask, mask]
     behind = pipeline.encode("the oldnewt", add_special_tokens=False).ids
-    hash_sign = pipeline.encode("##s", add_special_tokens=False).ids[0]  # what the program asks of WordPiece
+    hash_sign = pipeline.encode("##s", add_special_tokens=False).ids[0]  # what the program scores with WordPiece
     assert two.pieces.tolist()[: len(behind) + 1] == [*behind, hash_sign]
     records = asked(BabyLmSuite((str(folder),), part="reading"), scorer)
     assert len(records) == 40
-    assert [record[3][-1] is None for record in records[:4]] == [True, True, False, False]
-    word = json.loads(json.dumps(records[6][3]))
-    assert word[-1] == pytest.approx(records[5][3][-2], abs=1e-5)  # that of the word before it
+    assert [record.numbers[-1] is None for record in records[:4]] == [True, True, False, False]
+    word = json.loads(json.dumps(records[6].numbers))
+    assert word[-1] == pytest.approx(records[5].numbers[-2], abs=1e-5)  # that of the word before it
 
 
 def test_first_words_stand_behind_a_word_that_is_none(folder: Path) -> None:
@@ -207,7 +199,7 @@ def table() -> list[list[float | None]]:
 
 def test_gains_are_those_of_its_regressions() -> None:
     """statsmodels 0.15 by `_calculate_reading_results` of babylm-eval (2025-08 and 2026-07)."""
-    records = [["reading", "", f"x:{n}", row] for n, row in enumerate(table())]
+    records = [ReadingRecord("reading", "", f"x:{n}", row) for n, row in enumerate(table())]
     finding = BabyLmSuite(part="reading").finding(records)
     assert finding.facts["reading_self_paced"] == pytest.approx(65.30535735578898, abs=1e-6)
     assert finding.facts["reading_eye_tracking"] == pytest.approx(81.65487266563053, abs=1e-6)
@@ -307,10 +299,10 @@ def test_surprisal_of_a_word_is_that_of_its_pieces(folder: Path, tmp_path: Path)
     """Behind its context and a space; words of one letter are left out; who guesses guesses each piece."""
     scorer = scorer_of("gpt2", tmp_path)
     records = asked(BabyLmSuite((str(folder),), part="aoa"), scorer)
-    assert [record[1] for record in records] == ["newt", "newt", "pond", "pond", "mat", "mat"]
+    assert [record.subset for record in records] == ["newt", "newt", "pond", "pond", "mat", "mat"]
     [item] = scorer.cut(["the old the newt"])
     [whole] = scorer.scores([item])
-    assert records[0][3] == pytest.approx(-float(whole.logs[-1]), abs=1e-5)
+    assert records[0].surprisal == pytest.approx(-float(whole.logs[-1]), abs=1e-5)
     size = scorer.tokenizer.pipeline.get_vocab_size(with_added_tokens=False)
     assert acquisition.guessed(scorer, "newts", "2026") == pytest.approx(2 * math.log(size))
     assert acquisition.guessed(scorer, "newts", "2025") == math.log2(300_000)
@@ -322,7 +314,7 @@ def test_averages_are_of_whole_parts_alone(folder: Path, tmp_path: Path, monkeyp
     records = asked(probe, scorer_of("gpt2", tmp_path))
     plain = probe.finding(records)
     assert not {"nlp_average", "human_like_average", "overall_average"} & set(plain.facts)
-    assert plain.how.endswith(
+    assert plain.note.endswith(
         "no average, as parts are missing or incomplete: BLiMP, BLiMP Supplement, EWoK, Entity Tracking, COMPS, "
         "(Super)GLUE, GlobalPIQA, Reading, AoA"
     )
@@ -333,7 +325,7 @@ def test_averages_are_of_whole_parts_alone(folder: Path, tmp_path: Path, monkeyp
     assert rows["BLiMP"][4:] == [8, 59_875]
     counts: dict[str, int] = {}
     for record in records:
-        counts[record[0]] = counts.get(record[0], 0) + 1
+        counts[record.part] = counts.get(record.part, 0) + 1
     sized = {
         name: replace(part, sizes={"2026": counts.get(name, 6)})
         for name, part in parts.PARTS.items()
@@ -360,7 +352,8 @@ def test_without_fits_ages_are_missing(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(acquisition, "find_spec", lambda name: None)
     probe = BabyLmSuite((str(folder),))
     assert probe.at_revisions() is None
-    rows = {row[0]: row for row in probe.finding([["comps", "base", "x", 0, 0, [[-1.0, 1], [-2.0, 1]]]]).tables[0][2]}
+    record = QuestionRecord("comps", "base", "x", 0, 0, [[-1.0, 1], [-2.0, 1]])
+    rows = {row[0]: row for row in probe.finding([record]).tables[0][2]}
     assert rows["AoA"][1] == "missing: pip install scipy"
     assert rows["EWoK"][1] == "missing: ewok_filtered"
 
@@ -370,7 +363,7 @@ def test_a_part_alone_has_no_table_of_all(folder: Path, tmp_path: Path) -> None:
     finding = BabyLmSuite((str(folder / "ewok_filtered"),)).finding(records)
     assert set(finding.facts) == {"ewok", "questions"}
     assert [title for title, *_ in finding.tables] == ["EWoK by subset"]
-    assert finding.how == ""
+    assert finding.note == ""
     both = BabyLmSuite((str(folder / "comps"), str(folder / "ewok_filtered")))
     assert list(both.folders) == ["ewok", "comps"]
 
@@ -391,8 +384,8 @@ def test_a_long_question_loses_its_beginning(folder: Path, tmp_path: Path) -> No
     place = write(tmp_path / "entity_tracking/regular.jsonl", rows)
     probe = BabyLmSuite((str(place.parent),))
     records = asked(probe, scorer_of("bert", tmp_path))
-    assert records[0][4] == 12  # of 42 tokens; the model reads 32 with two signs
-    assert "1 passage of 1 longer than the model's window: their beginning was left" in probe.finding(records).how
+    assert records[0].dropped == 12  # of 42 tokens; the model reads 32 with two signs
+    assert "1 passage of 1 longer than the model's window: their beginning was left" in probe.finding(records).note
 
 
 @pytest.mark.parametrize(

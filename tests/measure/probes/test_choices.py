@@ -13,8 +13,8 @@ from kit.language_models import elmo_made, made
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.measure.evaluation.recipe import named
 from ordsmed.measure.likelihood import harness, templates, ways
-from ordsmed.measure.likelihood.probe import Finding, Record
-from ordsmed.measure.probes.choices import Choices
+from ordsmed.measure.likelihood.probe import Finding
+from ordsmed.measure.probes.choices import Choices, ChoicesRecord
 from ordsmed.measure.probes.minimal_pairs import MinimalPairs
 from ordsmed.weights.formats.huggingface import HuggingFace
 
@@ -33,7 +33,7 @@ def jsonl(path: Path, rows: list[Any]) -> Path:
     return path
 
 
-def scored(trained: Any, probe: Any) -> tuple[list[Record], Finding]:
+def scored(trained: Any, probe: Any) -> tuple[list[Any], Finding]:
     scorer = ways.scorer(trained, probe.way, probe.prefers)
     examples = list(probe.examples(scorer))
     scores = iter(scorer.scores([item for example in examples for item in example.items], best=probe.best))
@@ -56,9 +56,9 @@ def test_an_ending_is_scored_behind_its_context(tmp_path: Path) -> None:
     records, finding = scored(trained, probe)
     scorer = ways.scorer(trained)
     for row, record in zip(rows, records, strict=True):
-        for key, option in zip(("sol1", "sol2"), record[4], strict=True):
+        for key, option in zip(("sol1", "sol2"), record.options, strict=True):
             context, whole, alone = scorer.cut([row["goal"], f"{row['goal']} {row[key]}", f" {row[key]}"])
-            logs = scorer.scores([replace(whole, first=1, sign=False), alone])  # no sign stands before a context
+            logs = scorer.scores([replace(whole, first=1, sign=False), alone])  # no start token before a context
             ending = logs[0].logs[len(context) - 1 :]
             assert option[0] == pytest.approx(ending.sum(), abs=1e-5)
             assert option[1:4] == [len(row[key]), len(row[key].encode()), len(ending)]
@@ -71,7 +71,10 @@ def test_an_ending_is_scored_behind_its_context(tmp_path: Path) -> None:
         lambda log, _, __, ___, alone: log - alone,
     ]
     for metric, value in zip(metrics, values, strict=True):
-        right = [(value(*second) > value(*first)) == gold[0] for _, _, gold, _, (first, second) in records]
+        right = [
+            (value(*second) > value(*first)) == gold[0]
+            for gold, (first, second) in ((row.right, row.options) for row in records)
+        ]
         assert finding.facts[metric] == pytest.approx(100 * sum(right) / len(rows))
     assert finding.guessing == dict.fromkeys(metrics, 50.0)
     assert probe.as_line(records[3])["line"] == 4
@@ -80,7 +83,7 @@ def test_an_ending_is_scored_behind_its_context(tmp_path: Path) -> None:
 def test_each_metric_divides_by_its_own() -> None:
     metrics = ("acc", "acc_norm", "acc_bytes", "acc_tokens", "acc_mutual_info")
     probe = Choices(choices="c", right=0, metrics=metrics)
-    marks = probe.marks(["", "x:1", [0], 0, [[-6.0, 6, 1, 3, -1.0], [-4.0, 2, 4, 1, -9.0]]])
+    marks = probe.marks(ChoicesRecord("", "x:1", [0], 0, [[-6.0, 6, 1, 3, -1.0], [-4.0, 2, 4, 1, -9.0]]))
     assert marks == dict(zip(metrics, (False, True, False, True, False), strict=True))
     assert templates.text("a {{b}}\n", {"b": "c"}, "x") == "a c\n"
 
@@ -91,7 +94,7 @@ def test_minimal_pairs_are_choices_behind_nothing(tmp_path: Path) -> None:
     probe = probe_of(tmp_path / "x.jsonl", rows, choices="{{[good, bad]}}", right=0, delimiter="")
     records, finding = scored(trained, probe)
     pairs, wanted = scored(trained, MinimalPairs(probe.files))
-    assert [[option[0] for option in record[4]] for record in records] == [record[2:] for record in pairs]
+    assert [[option[0] for option in record.options] for record in records] == [record.scores for record in pairs]
     assert finding.facts["acc"] == wanted.facts["accuracy"]
 
 
@@ -100,7 +103,7 @@ def test_every_family_is_asked(family: str, tmp_path: Path) -> None:
     trained = elmo_made(tmp_path / "elmo") if family == "elmo" else made(family, tmp_path / family)
     records, finding = scored(trained, probe_of(tmp_path / "x.jsonl", ROWS[:4], **PIQA | {"text": "goal"}))
     assert finding.facts["examples"] == len(records) == 4
-    assert all(option[0] < 0 for record in records for option in record[4])
+    assert all(option[0] < 0 for record in records for option in record.options)
 
 
 def test_contexts_are_chosen_by_a_common_ending(tmp_path: Path) -> None:
@@ -108,8 +111,8 @@ def test_contexts_are_chosen_by_a_common_ending(tmp_path: Path) -> None:
     rows = [{"s": "_ swam under it", "a": "the newt", "b": "the old cat", "answer": "2"}]
     settings = {"choices": "{{[a, b]}}", "right": "{{answer|int - 1}}", "ending": "{{s[2:]}}"}
     [record], _ = scored(made("gpt2", tmp_path / "gpt2"), probe_of(tmp_path / "x.jsonl", rows, **settings))
-    assert record[2] == [1]
-    assert [option[3] for option in record[4]] == [3, 3]  # the ending's tokens, behind either context
+    assert record.right == [1]
+    assert [option[3] for option in record.options] == [3, 3]  # the ending's tokens, behind either context
     with pytest.raises(ValueError, match="ending: found with a text"):
         probe_of(tmp_path / "x.jsonl", rows, **settings, text="s")
 
@@ -119,11 +122,11 @@ def test_groups_and_files(tmp_path: Path) -> None:
     trained = made("gpt2", tmp_path / "gpt2")
     one, other = jsonl(tmp_path / "one.jsonl", ROWS[:2]), jsonl(tmp_path / "other.jsonl", ROWS[2:4])
     records, finding = scored(trained, Choices(files=(str(one), str(other)), **PIQA))
-    assert [record[0] for record in records] == ["one", "one", "other", "other"]
+    assert [record.group for record in records] == ["one", "one", "other", "other"]
     assert finding.facts["groups"] == 2
     assert finding.tables[0][0] == "by group"
     records, _ = scored(trained, Choices(files=(str(one),), group="{{goal[:2]}}", **PIQA))
-    assert [record[0] for record in records] == ["th", "a "]
+    assert [record.group for record in records] == ["th", "a "]
 
 
 def test_equal_choices_are_ties_of_which_the_first_counts(tmp_path: Path) -> None:
@@ -132,8 +135,8 @@ def test_equal_choices_are_ties_of_which_the_first_counts(tmp_path: Path) -> Non
         made("gpt2", tmp_path / "g"), probe_of(tmp_path / "x.jsonl", rows, choices="c", right="right")
     )
     assert finding.facts["acc"] == 50
-    assert finding.how == "2 examples with several likeliest choices: the first counts"
-    assert [len(record[4]) for record in records] == [2, 2]
+    assert finding.note == "2 examples with several likeliest choices: the first counts"
+    assert [len(record.options) for record in records] == [2, 2]
 
 
 def test_tables_of_every_kind_are_read_alike(tmp_path: Path) -> None:
@@ -166,7 +169,7 @@ metrics = ["acc_norm"]
 
 
 def test_a_task_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is given beside it wins, though it be what is usual; only what it says is part of what is asked."""
+    """Explicit settings, also defaults, take precedence over the task file; only used settings change the key."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "piqa.toml").write_text(TASK)
     jsonl(tmp_path / "other.jsonl", ROWS)
@@ -417,7 +420,7 @@ def test_the_harness_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         samples = sorted(result["samples"][f"local_{name}"], key=lambda sample: sample["doc_id"])
         wanted = [[float(answer[0][0]) for answer in sample["resps"]] for sample in samples]
         for record, logs in zip(records, wanted, strict=True):
-            assert [option[0] for option in record[4]] == pytest.approx(logs, abs=1e-4)
+            assert [option[0] for option in record.options] == pytest.approx(logs, abs=1e-4)
         found = result["results"][f"local_{name}"]
         assert finding.facts["acc"] == pytest.approx(100 * found["acc,none"])
         assert finding.facts["acc_norm"] == pytest.approx(100 * found["acc_norm,none"])

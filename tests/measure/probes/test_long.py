@@ -17,13 +17,13 @@ from ordsmed.text.tokenizer import Tokenizer
 
 
 class Reader:
-    """A scorer that gives a token a log-probability by where it stands; `remembers`: what a text said before."""
+    """A scorer whose log-probabilities depend on the position; with `remembers`, also on earlier words."""
 
     chained = by_line = False
-    lead = None
+    start_tokens = None
 
     def __init__(self, way: str, room: int, remembers: bool = False) -> None:
-        self.way, self.room, self.remembers, self.tokenizer = way, room, remembers, words()
+        self.way, self.max_tokens, self.remembers, self.tokenizer = way, room, remembers, words()
 
     def cut(self, texts: list[str]) -> list[Item]:
         return [Item(np.asarray(self.tokenizer.encode_batch([text])[0], np.int64)) for text in texts]

@@ -15,14 +15,14 @@ from kit.language_models import LEARNED, made, pairs_file
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.items import Item, Scores
-from ordsmed.measure.likelihood.probe import Example, Finding, Record
+from ordsmed.measure.likelihood.probe import Example, Finding
 from ordsmed.measure.probes.minimal_pairs import MinimalPairs
 from ordsmed.text.tokenizers import bytebpe
 
 PAIRS = [("the newt swam", "the newts swam"), ("a cat sat on it", "a cat sat on"), ("it ran", "it ran and ran")]
 
 
-def asked(tmp_path: Path, *files: Path, family: str = "gpt2", **how: Any) -> tuple[list[Record], Finding]:
+def asked(tmp_path: Path, *files: Path, family: str = "gpt2", **how: Any) -> tuple[list[Any], Finding]:
     scorer = ways.scorer(made(family, tmp_path / family), how.get("way", ""))
     probe = MinimalPairs(files=tuple(map(str, files)), **how)
     examples = list(probe.examples(scorer))
@@ -41,14 +41,14 @@ def test_the_likelier_one_is_right(tmp_path: Path) -> None:
     one = pairs_file(tmp_path / "one.jsonl", PAIRS)
     other = pairs_file(tmp_path / "other.jsonl", [pair[::-1] for pair in PAIRS])
     records, found = asked(tmp_path, one)
-    right = sum(good > bad for _, _, good, bad in records)
+    right = sum(good > bad for good, bad in (row.scores for row in records))
     assert found.facts == {"accuracy": pytest.approx(100 * right / 3), "pairs": 3, "right": right, "ties": 0}
     assert found.guessing == {"accuracy": 50.0}
     turned, back = asked(tmp_path, other)
-    assert [record[2:][::-1] for record in turned] == [pytest.approx(record[2:], abs=1e-5) for record in records]
+    assert [record.scores[::-1] for record in turned] == [pytest.approx(record.scores, abs=1e-5) for record in records]
     assert back.facts["right"] == 3 - right
     told = [MinimalPairs().as_line(record)["right"] for record in (*records, *turned)]
-    assert told == [good > bad for _, _, good, bad in (*records, *turned)]
+    assert told == [good > bad for good, bad in (row.scores for row in (*records, *turned))]
     assert any(told)
     _, found = asked(tmp_path, one, other)
     assert found.facts["pairs"] == 6
@@ -76,7 +76,7 @@ def test_ties_are_wrong_and_told(tmp_path: Path) -> None:
     path = pairs_file(tmp_path / "x.jsonl", [("a €", "a ¥"), ("€ ran", "¥ ran"), *PAIRS], UID="mine")
     records, found = asked(tmp_path, path)
     assert found.facts["ties"] == 2
-    assert found.facts["right"] == sum(good - bad > 1e-6 for _, _, good, bad in records)
+    assert found.facts["right"] == sum(good - bad > 1e-6 for good, bad in (row.scores for row in records))
     probe = MinimalPairs()
     assert [probe.as_line(record)["tie"] for record in records] == [True, True, False, False, False]
     told = probe.as_line(records[0])
@@ -101,10 +101,10 @@ def test_equal_sentences_are_ties(tmp_path: Path) -> None:
     records, found = asked(tmp_path, one, other, third)
     assert [found.facts[key] for key in ("pairs", "ties")] == [13, 4]
     assert found.facts["right"] == 3 * asked(tmp_path, third)[1].facts["right"]
-    assert found.how == (
+    assert found.note == (
         "equal sentences, which are never right: 2 of 5 pairs of one.jsonl, 1 of 5 pairs of other.jsonl"
     )
-    assert asked(tmp_path, third)[1].how == ""
+    assert asked(tmp_path, third)[1].note == ""
     told = MinimalPairs().as_line(records[3])
     assert told["good"] == told["bad"] < 0
     assert [told[key] for key in ("line", "right", "tie")] == [4, False, True]
@@ -124,7 +124,7 @@ def test_a_candidate_equal_to_the_good_one(tmp_path: Path) -> None:
     assert [one["tie"] for one in told] == [score == max(scores) for score in scores]
     assert [one["right"] for one in told] == [False] * 3
     assert [found.facts["ties"], found.guessing["accuracy"]] == [1, pytest.approx((3 * 25 + 100 / 3) / 4)]
-    assert found.how.endswith(": 3 of 4 pairs of x.jsonl")
+    assert found.note.endswith(": 3 of 4 pairs of x.jsonl")
 
 
 def test_scores_a_token(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_scores_a_token(tmp_path: Path) -> None:
     whole, _ = asked(tmp_path, path)
     each, _ = asked(tmp_path, path, per="token")
     for one, other in zip(whole, each, strict=True):
-        assert one[3] < other[3] < 0
-    assert each[0][2:] == pytest.approx([whole[0][2] / 3, whole[0][3] / 4])
+        assert one.scores[1] < other.scores[1] < 0
+    assert each[0].scores == pytest.approx([whole[0].scores[0] / 3, whole[0].scores[1] / 4])
 
 
 def test_many_candidates(tmp_path: Path) -> None:
@@ -142,18 +142,20 @@ def test_many_candidates(tmp_path: Path) -> None:
     path = lines(tmp_path / "x.jsonl", {"good": texts[0], "bad": texts[1:]}, {"candidates": texts, "right": 2})
     records, found = asked(tmp_path, path)
     assert found.guessing == {"accuracy": 25.0}
-    assert sorted(records[0][2:]) == pytest.approx(sorted(records[1][2:]), abs=1e-5)
-    best = max(records[0][2:])
-    assert found.facts["right"] == (records[0][2] == best) + (records[1][2] == pytest.approx(best, abs=1e-5))
+    assert sorted(records[0].scores) == pytest.approx(sorted(records[1].scores), abs=1e-5)
+    best = max(records[0].scores)
+    assert found.facts["right"] == (records[0].scores[0] == best) + (
+        records[1].scores[0] == pytest.approx(best, abs=1e-5)
+    )
 
 
 def test_other_names_of_the_two(tmp_path: Path) -> None:
     rows = [dict(zip(keys, PAIRS[0], strict=True)) for keys in (("sen", "wrong_sen"), ("good", "bad"))]
     records, _ = asked(tmp_path, lines(tmp_path / "x.jsonl", *rows))
-    assert records[0][2:] == pytest.approx(records[1][2:], abs=1e-5)
+    assert records[0].scores == pytest.approx(records[1].scores, abs=1e-5)
     table = tmp_path / "x.tsv"
     table.write_text("sen\twrong_sen\tverb\n" + "\t".join([*PAIRS[0], "swim"]) + "\n")
-    assert asked(tmp_path, table)[0][0][2:] == pytest.approx(records[0][2:], abs=1e-5)
+    assert asked(tmp_path, table)[0][0].scores == pytest.approx(records[0].scores, abs=1e-5)
 
 
 def scores(*logs: float) -> Scores:
@@ -172,7 +174,7 @@ def test_babylm_sums_and_takes_ties_as_right() -> None:
         probe.record(Example(items, [[0, 1], 0, kind, f"x.jsonl:{n}"]), list(pair))
         for n, (kind, pair) in enumerate(zip("aab", pairs, strict=True), 1)
     ]
-    assert records[0] == ["a", "x.jsonl:1", -4.0, pytest.approx(-4.8), [-2.0, pytest.approx(-1.2)]]
+    assert records[0].to_list() == ["a", "x.jsonl:1", -4.0, pytest.approx(-4.8), [-2.0, pytest.approx(-1.2)]]
     facts = probe.finding(records).facts
     assert [facts[name] for name in ("right", "ties", "pairs")] == [2, 1, 3]
     assert [facts["babylm"], facts["paradigm_mean"], facts["per_token"]] == pytest.approx([200 / 3, 50, 0])
@@ -185,7 +187,7 @@ def test_babylm_counts_equal_sentences_as_right(tmp_path: Path) -> None:
     own, official = asked(tmp_path, path)[1], asked(tmp_path, path, scoring="babylm")[1]
     assert [own.facts["ties"], official.facts["ties"]] == [2, 2]
     assert official.facts["right"] == own.facts["right"] + 2
-    assert official.how == "equal sentences, which are ties: 1 of 5 pairs of x.jsonl"
+    assert official.note == "equal sentences, which are ties: 1 of 5 pairs of x.jsonl"
 
 
 def test_babylm_scores_no_first_token_without_a_sign(tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ def test_babylm_scores_no_first_token_without_a_sign(tmp_path: Path) -> None:
         )
         logs = trained.objective.networks()[""].modules["head"](states)[0].log_softmax(-1)
     by_hand = sum(float(logs[n, good[n + 1]]) for n in range(len(good) - 1))
-    assert probe.record(first, scorer.scores(list(first.items)))[2] == pytest.approx(by_hand, abs=1e-4)
+    assert probe.record(first, scorer.scores(list(first.items))).scores[0] == pytest.approx(by_hand, abs=1e-4)
     assert "the first token is not scored" in probe.fits(scorer, "")
     (tmp_path / "short.jsonl").write_text('{"good": "it ran", "bad": "it"}\n')
     with pytest.raises(DataError, match=r"short\.jsonl:1: 'it' has one token, without context; wanted two"):

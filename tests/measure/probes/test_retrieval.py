@@ -1,4 +1,4 @@
-"""Retrieval: sets as BEIR and SQuAD have them, numbers of trec_eval, BM25 and both together, kept and gone on with."""
+"""Retrieval: sets of BEIR and SQuAD, scores of trec_eval, BM25 and both combined, storing and resuming."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ordsmed.learn.task import packing, reader
 from ordsmed.learn.tasks import pairs
 from ordsmed.measure.evaluation import vectors as asking
 from ordsmed.measure.evaluation.comparison import compare
-from ordsmed.measure.evaluation.evaluate import Means, evaluate
+from ordsmed.measure.evaluation.evaluate import ComputeOptions, evaluate
 from ordsmed.measure.evaluation.results import Result
-from ordsmed.measure.evaluation.score_cache import Kept
+from ordsmed.measure.evaluation.score_cache import ScoreCache
 from ordsmed.measure.probes.retrieval import Retrieval
 from ordsmed.measure.vectors.sets import read_set
 from ordsmed.nn.model import own_tensors
@@ -38,7 +38,7 @@ from ordsmed.weights.foreign import Networks
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained_model import Trained, open_model
 
-CPU = Means(device="cpu", threads=1)
+CPU = ComputeOptions(device="cpu", threads=1)
 NOUNS = ["newt", "cat", "dog"]
 TEXTS = [
     f"the {a} {doing} {where} the {b}"
@@ -67,7 +67,7 @@ def judgments() -> dict[str, dict[str, int]]:
 
 
 def beir(folder: Path, grades: dict[str, dict[str, int]], passages: dict[str, str] = PASSAGES) -> Path:
-    """A folder of it; the first word of a passage is its title, and nobody has judged `q99`."""
+    """A folder in BEIR's format; the first word of a passage is its title, and `q99` has no judgment."""
     (folder / "qrels").mkdir(parents=True)
     parts = {name: text.partition(" ")[::2] for name, text in passages.items()}
     rows = [{"_id": name, "title": title, "text": text, "metadata": {}} for name, (title, text) in parts.items()]
@@ -158,11 +158,11 @@ def test_pool_and_similarity(model: Path, folder: Path, tmp_path: Path) -> None:
     result = ask(model, folder, tmp_path, pool="last", similarity="dot")
     question = vectors_of(model, [QUESTIONS["q0"]], pool="last")[0]
     alike = vectors_of(model, [*PASSAGES.values()], pool="last") @ question
-    ranked = [alike[[*PASSAGES].index(name)] for name in result.records[0][-1]]
+    ranked = [alike[[*PASSAGES].index(name)] for name in result.records[0].first]
     assert ranked == pytest.approx(sorted(alike, reverse=True)[:10])
     assert result.way == "last"
     cosines = ask(model, folder, tmp_path, pool="last")
-    assert cosines.records[0][-1] != result.records[0][-1]
+    assert cosines.records[0].first != result.records[0].first
 
 
 def test_prompts_are_written_before_texts(model: Path, folder: Path, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_prompts_are_written_before_texts(model: Path, folder: Path, tmp_path: P
     question = vectors_of(model, [f"the old {QUESTIONS['q0']}"])[0]
     passages = vectors_of(model, [f"red {text}" for text in PASSAGES.values()])
     alike = passages @ question / np.linalg.norm(passages, axis=1)
-    assert PASSAGES[result.records[0][-1][0]] == PASSAGES[[*PASSAGES][int(alike.argmax())]]
+    assert PASSAGES[result.records[0].first[0]] == PASSAGES[[*PASSAGES][int(alike.argmax())]]
 
 
 def test_a_model_that_was_trained_on_pairs(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_vectors_of_tokens_are_searched_by_maxsim(tokens: Path, folder: Path, tm
     result = ask(tokens, folder, tmp_path / "once", memory=64)
     narrow = ask(tokens, folder, tmp_path / "narrow", memory=1, batch=3)
     assert result.finding.facts == pytest.approx(narrow.finding.facts, abs=1e-6)
-    first = {row[0]: row[-1] for row in result.records}
+    first = {row.question: row.first for row in result.records}
     for question, row in run.items():
         best = sorted(row.values(), reverse=True)[:10]
         assert [row[name] for name in first[question]] == pytest.approx(best, abs=1e-4)
@@ -232,7 +232,7 @@ def test_vectors_of_tokens_are_searched_by_maxsim(tokens: Path, folder: Path, tm
 
 
 def test_nearest_texts_of_tokens_are_exact_in_any_memory() -> None:
-    """Of equal ones, which are many here, the first stand in front."""
+    """Equal scores, of which there are many here, keep the order of the passages."""
     draw = np.random.default_rng(1)
     texts, questions = (
         TokenRows(draw.choice(np.array([-1, 1], np.float32), (int(sum(sizes)), 4)), np.cumsum([0, *sizes]))
@@ -268,19 +268,19 @@ def test_who_was_killed_goes_on(
     """Behind the blocks that are kept; a block is read once, and no vectors are left. The result is the same."""
     whole = ask(model, folder, tmp_path / "whole")
     monkeypatch.setattr(asking, "BLOCK", 16)
-    add, made = Kept.add, list[int]()
+    add, made = ScoreCache.add, list[int]()
 
-    def until(self: Kept, number: int, records: Any) -> None:
+    def until(self: ScoreCache, number: int, records: Any) -> None:
         if number == 3:
             raise KeyboardInterrupt
         made.append(number)
         add(self, number, records)
 
-    monkeypatch.setattr(Kept, "add", until)
+    monkeypatch.setattr(ScoreCache, "add", until)
     with pytest.raises(KeyboardInterrupt):
         ask(model, folder, tmp_path / "out")
     assert len([*(tmp_path / "out/parts").glob("*.npy")]) == 2
-    monkeypatch.setattr(Kept, "add", lambda self, number, records: (made.append(number), add(self, number, records)))
+    monkeypatch.setattr(ScoreCache, "add", lambda self, number, rows: (made.append(number), add(self, number, rows)))
     again = ask(model, folder, tmp_path / "out")
     assert made == [*range(6)]
     assert again.finding.facts == whole.finding.facts
@@ -350,12 +350,12 @@ def test_sets_that_are_refused(damage: Any, problem: str, tmp_path: Path) -> Non
 
 
 def test_own_ids_and_other_forms_of_judgments(model: Path, tmp_path: Path) -> None:
-    """Judgments as TREC has them, packed; a passage with the question's id is left out where that is asked for."""
+    """Packed judgments in TREC's format; a passage with the question's id is left out on request."""
     place = beir(tmp_path / "pond", judgments(), {**PASSAGES, "q0": QUESTIONS["q0"]})
     (place / "qrels/test.tsv").write_text("q0 0 p1 1\nq0 0 q0 1\n")
     first, without = (ask(model, place, tmp_path / str(same), same_id=same) for same in (True, False))
-    assert first.records[0][-1][0] == "q0"
-    assert "q0" not in without.records[0][-1]
+    assert first.records[0].first[0] == "q0"
+    assert "q0" not in without.records[0].first
 
 
 def test_at_the_command_line(model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from kit.language_models import SENTENCES, elmo_made, hub_folder
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.measure.evaluation.evaluate import Means, ask, evaluate
+from ordsmed.measure.evaluation.evaluate import ComputeOptions, ask, evaluate
 from ordsmed.measure.probes.similarity import Similarity
 from ordsmed.use.embed import Form, embedded
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained_model import open_model
 
-CPU = Means(device="cpu", threads=1)
+CPU = ComputeOptions(device="cpu", threads=1)
 PAIRS = [(a, b, float((len(a) * 7 + len(b) * 3) % 11)) for a in SENTENCES for b in SENTENCES if a < b]
 
 
@@ -61,7 +61,7 @@ def test_other_columns_and_forms(model: Path, tmp_path: Path, capsys: pytest.Cap
         Similarity(files=(str(tmp_path / "b.jsonl"),), first="a", second="b", score="label"),
     ]
     first, second = evaluate([str(model)], probes, means=CPU)
-    assert [row[1:] for row in second.records[:-1]] == [row[1:] for row in first.records]
+    assert [row.to_list()[1:] for row in second.records[:-1]] == [row.to_list()[1:] for row in first.records]
     assert "b.jsonl: 1 pair repeated: each counts" in capsys.readouterr().err
 
 

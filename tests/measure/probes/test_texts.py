@@ -19,17 +19,28 @@ from ordsmed.learn.score.paired_tests import clustered
 from ordsmed.measure.likelihood import documents, sampled_windows, ways, windows
 from ordsmed.measure.likelihood.detokenizers import BY_SET
 from ordsmed.measure.likelihood.items import Item, Scores
-from ordsmed.measure.likelihood.probe import Example, Finding, Record
+from ordsmed.measure.likelihood.probe import Example, Finding, read_records
+from ordsmed.measure.likelihood.running import TextWindow
 from ordsmed.measure.likelihood.transformers import Causal
 from ordsmed.measure.likelihood.windows import Cutting
-from ordsmed.measure.probes import bits, cloze, perplexity, perplexity_bound, pseudo_perplexity, wikitext
+from ordsmed.measure.probes import (
+    babylm,
+    bits,
+    cloze,
+    minimal_pairs,
+    perplexity,
+    perplexity_bound,
+    positions,
+    pseudo_perplexity,
+    wikitext,
+)
 from ordsmed.text import read
 from ordsmed.weights.trained_model import open_model
 
 TEXT = " \n = The newts = \n \n the old newt , a red @-@ old cat ( it sat ) and ' the dog ' ran : \" on it \" . \n " * 9
 
 
-def asked(trained: Any, probe: Any) -> tuple[list[Record], Finding]:
+def asked(trained: Any, probe: Any) -> tuple[list[Any], Finding]:
     scorer = ways.scorer(trained, probe.way, probe.prefers)
     probe.fits(scorer, "model")
     examples = list(probe.examples(scorer))
@@ -80,7 +91,7 @@ def test_lambada_decides_as_theirs(gpt2: Any, theirs: Any, tmp_path: Path) -> No
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     records, finding = asked(gpt2, cloze.Cloze(files=(str(path),)))
     wanted = [megatron.lambada(model, cutter, text) for text in texts]
-    assert [(row[1], row[2]) for row in records] == wanted
+    assert [(row.last_token, row.word) for row in records] == wanted
     assert 0 < sum(last for last, _ in wanted) < len(wanted)
     assert sum(word for _, word in wanted) > 0
     assert finding.facts["last_token"] == pytest.approx(100 * sum(last for last, _ in wanted) / len(wanted))
@@ -89,30 +100,30 @@ def test_lambada_decides_as_theirs(gpt2: Any, theirs: Any, tmp_path: Path) -> No
 
 
 def test_a_last_word_of_one_token_is_asked_without_a_sign_too(gpt2: Any, tmp_path: Path) -> None:
-    """Its tokenizer need not have a sign that texts begin with: what stands before the word is enough."""
+    """Its tokenizer needs no start token: the text before the word is enough."""
     (tmp_path / "x.jsonl").write_text(json.dumps({"text": "the newt sat on the cat"}) + "\n")
     probe, signed = cloze.Cloze(files=(str(tmp_path / "x.jsonl"),)), ways.scorer(gpt2)
     bare = Causal(gpt2, signed.network, signed.head, [], [])
     logs = []
     for scorer in (signed, bare):
         [example] = probe.examples(scorer)
-        assert [item.asked for item in example.items] == [1, 1]
+        assert [item.scored_count for item in example.items] == [1, 1]
         logs.append([score.logs.tolist() for score in scorer.scores([*example.items])])
     assert logs[0] == logs[1]
 
 
 @pytest.mark.parametrize("start", [False, True])
 def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: Any, tmp_path: Path) -> None:
-    """Counted and told; what is left fills the window, the sign gone with the rest; no other passage is touched."""
+    """The cut is reported; the rest fills the window without a start token, and other passages are unchanged."""
     path, room = tmp_path / "x.jsonl", 32 if start else 33
     full = " ".join(["it ran"] * 14 + ["newt"] * (room - 31) + ["the newts"])  # three pieces, the last two of its word
     rows = ["the newt sat on the cat", "a dog ran " * 20 + "on the newts", full, f"it {full}"]
     path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
     records, finding = asked(gpt2, cloze.Cloze(files=(str(path),), start=start))
-    assert [row[4] for row in records] == [0, 64 - 33, 0, room + 1 - 33]
+    assert [row.dropped for row in records] == [0, 64 - 33, 0, room + 1 - 33]
     many = "1 passage of 4" if start else "2 passages of 4"
     left_out = f"their beginning was left out, {31 if start else 32} tokens in total"
-    assert finding.how == f"{many} longer than the model's window: {left_out}"
+    assert finding.note == f"{many} longer than the model's window: {left_out}"
     for row, record in zip(rows, records, strict=True):
         ids = gpt2.tokenizer.encode(row)
         ids = [gpt2.opening, *ids] if start else ids
@@ -122,22 +133,22 @@ def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: 
             states = gpt2.objective.model(read, torch.arange(read.shape[1])[None])
             logs = gpt2.objective.head(states)[0].log_softmax(-1)
         wanted = sum(float(logs[-size + n, token]) for n, token in enumerate(ids[-size:]))
-        assert record[3] == pytest.approx(wanted, abs=1e-5)
+        assert record.log == pytest.approx(wanted, abs=1e-5)
     few = path.with_name("few.jsonl")
     few.write_text(json.dumps({"text": rows[0]}) + "\n")
-    assert asked(gpt2, cloze.Cloze(files=(str(few),)))[1].how == ""
+    assert asked(gpt2, cloze.Cloze(files=(str(few),)))[1].note == ""
 
 
 def test_a_masked_model_reads_the_end_of_a_long_passage(tmp_path: Path) -> None:
-    """Its signs stand around what is left."""
+    """Start and end tokens are around the rest."""
     path, bert = tmp_path / "x.jsonl", made("bert", tmp_path)
     path.write_text(json.dumps({"text": "a dog ran " * 20 + "on the newts"}) + "\n")
     [record], finding = asked(bert, cloze.Cloze(files=(str(path),)))
-    assert record[4] == 64 - 30
+    assert record.dropped == 64 - 30
     short = ("a dog ran " * 20).split()[-(30 - 4) :]
     path.write_text(json.dumps({"text": " ".join([*short, "on the newts"])}) + "\n")
-    assert asked(bert, cloze.Cloze(files=(str(path),)))[0][0][3] == pytest.approx(record[3], abs=1e-5)
-    assert "34 tokens in total" in finding.how
+    assert asked(bert, cloze.Cloze(files=(str(path),)))[0][0].log == pytest.approx(record.log, abs=1e-5)
+    assert "34 tokens in total" in finding.note
 
 
 @pytest.mark.parametrize(("best", "word"), [([1, 1], True), ([1, 0], False), ([0, 1], False), ([0, 0], False)])
@@ -145,20 +156,20 @@ def test_a_word_is_guessed_with_all_its_pieces(best: list[int], word: bool) -> N
     """The last token of the passage is asked by itself."""
     example = Example((), ["x.jsonl:1", 0])
     for last in (True, False):
-        asked_of = [Scores(np.zeros(1), np.asarray([last])), Scores(np.asarray([-1.0, -2.5]), np.asarray(best, bool))]
-        assert cloze.Cloze().record(example, asked_of) == ["x.jsonl:1", last, word, -3.5, 0]
+        probe_key = [Scores(np.zeros(1), np.asarray([last])), Scores(np.asarray([-1.0, -2.5]), np.asarray(best, bool))]
+        assert cloze.Cloze().record(example, probe_key).to_list() == ["x.jsonl:1", last, word, -3.5, 0]
 
 
 def test_models_are_compared_by_passages_and_windows() -> None:
     """In per cent, each passage by itself; nats of a window, weighted by its tokens."""
     rows = [["x:1", True, False, -1.0, 0], ["x:2", False, False, -2.0, 0], ["x:3", True, True, -3.0, 4]]
-    judged = cloze.Cloze().compared(rows)
+    judged = cloze.Cloze().compared(read_records(cloze.Cloze(), rows))
     assert [(one.key, one.group) for one in judged] == [("x:1", ""), ("x:2", ""), ("x:3", "")]
     assert [one.values for one in judged] == [
         {"last_token": last, "word": word} for last, word in ((100, 0), (0, 0), (100, 100))
     ]
     for probe in (bits.Bits(), pseudo_perplexity.PseudoPerplexity()):
-        [one, other] = probe.compared([[1, 5, 1, 9, 0, 0, 7.5, 3], [0, 0, 0, 0, 0, 0, 2.5, 2]])
+        [one, other] = probe.compared([TextWindow(1, 5, 1, 9, nats=7.5, targets=3), TextWindow(nats=2.5, targets=2)])
         assert (one.values, one.weight) == ({"nats_per_token": 7.5}, 3)
         assert (other.values, other.weight) == ({"nats_per_token": 2.5}, 2)
         assert one.key != other.key
@@ -177,14 +188,13 @@ def test_a_drawn_window_of_one_asked_token_is_kept(gpt2: Any, tmp_path: Path) ->
         path = tmp_path / f"{size}.jsonl"
         path.write_text(json.dumps({"text": "the " * size}) + "\n")
         items = sampled_windows.items(ways.scorer(gpt2), [str(path)], "text", 4, None, 0)
-        counts.append(sum(item.asked for item in items))
+        counts.append(sum(item.scored_count for item in items))
     assert np.diff(counts).tolist() == [1] * 4
 
 
-def test_records_from_before_are_told() -> None:
-    """They were of passages that were not cut."""
-    rows = [["x.jsonl:1", True, True, -1.0], ["x.jsonl:2", True, False, -2.0]]
-    assert cloze.Cloze().finding(rows).how == ""
+def test_old_records_have_no_count_of_dropped_tokens() -> None:
+    rows = read_records(cloze.Cloze(), [["x.jsonl:1", True, True, -1.0], ["x.jsonl:2", True, False, -2.0]])
+    assert cloze.Cloze().finding(rows).note == ""
     finding = cloze.Cloze().finding(rows)
     assert finding.facts["word"] == 50.0
     assert finding.facts["word_perplexity"] == pytest.approx(math.exp(1.5))
@@ -196,7 +206,7 @@ def test_errors_are_those_of_a_ratio_over_windows() -> None:
     chance = np.random.default_rng(3)
     targets = chance.integers(8, 30, 400)
     nats = targets * 3 + chance.normal(0, 9, 400)
-    records = [[4, 20, 1, 50, 0, 0, float(a), int(b)] for a, b in zip(nats, targets, strict=True)]
+    records = [TextWindow(4, 20, 1, 50, nats=float(a), targets=int(b)) for a, b in zip(nats, targets, strict=True)]
     finding, count = bits.Bits().finding(records), int(targets.sum())
     error = clustered(nats.tolist(), targets.tolist(), [""] * 400).error
     assert finding.errors["perplexity"] == pytest.approx(finding.facts["perplexity"] * error, rel=0.1)
@@ -208,15 +218,19 @@ def test_errors_are_those_of_a_ratio_over_windows() -> None:
 
 def test_perplexities_are_not_cut_off() -> None:
     """Beyond e^20, and beyond what a number can be."""
-    assert cloze.Cloze().finding([["x:1", False, False, -30.0]]).facts["word_perplexity"] == pytest.approx(math.exp(30))
-    assert bits.Bits().finding([[9, 40, 1, 50, 0, 0, 300.0, 10]]).facts["perplexity"] == pytest.approx(math.exp(30))
-    assert cloze.Cloze().finding([["x:1", False, False, -800.0]]).facts["word_perplexity"] == math.inf
+    assert cloze.Cloze().finding([cloze.ClozeRecord("x:1", False, False, -30.0)]).facts[
+        "word_perplexity"
+    ] == pytest.approx(math.exp(30))
+    assert bits.Bits().finding([TextWindow(9, 40, 1, 50, nats=300.0, targets=10)]).facts["perplexity"] == pytest.approx(
+        math.exp(30)
+    )
+    assert cloze.Cloze().finding([cloze.ClozeRecord("x:1", False, False, -800.0)]).facts["word_perplexity"] == math.inf
 
 
 class Even:
     """Gives every token the same share of eight."""
 
-    way, chained, room, lead, by_line = "causal", True, 33, np.asarray([0]), False
+    way, chained, max_tokens, start_tokens, by_line = "causal", True, 33, np.asarray([0]), False
 
     class tokenizer:
         vocabulary, unknown = 8, None
@@ -225,7 +239,7 @@ class Even:
         return [Item(np.arange(len(text.split()))) for text in texts]
 
     def scores(self, items: list[Item], *, best: bool = False) -> list[Scores]:
-        return [Scores(np.full(item.asked, -math.log(8)), np.zeros(item.asked, bool)) for item in items]
+        return [Scores(np.full(item.scored_count, -math.log(8)), np.zeros(item.scored_count, bool)) for item in items]
 
 
 def by_hand(probe: Any) -> Any:
@@ -393,7 +407,7 @@ def test_who_cannot_be_asked(tmp_path: Path) -> None:
     [record], _ = asked(bert, cloze.Cloze(files=(str(tmp_path / "x.jsonl"),)))
     scorer = ways.scorer(bert, "word")
     item = scorer.cut(["the cat sat on newts"])[0]
-    assert record[3] == pytest.approx(scorer.scores([item])[0].logs[-2:].sum(), abs=1e-5)
+    assert record.log == pytest.approx(scorer.scores([item])[0].logs[-2:].sum(), abs=1e-5)
     gpt2 = made("gpt2", tmp_path / "gpt2")
     with pytest.raises(RecipeError, match=r"model\.window: found 40; wanted at most 32"):
         asked(gpt2, bits.Bits(files=("x",), window=40))
@@ -404,7 +418,7 @@ def test_who_cannot_be_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["mean", "forward", "backward"])
 def test_an_elmo_is_asked_of_the_words_of_every_line(way: str, tmp_path: Path) -> None:
-    """What it does not know is told, and spelled in full where words and bytes are counted."""
+    """Unknown words are reported, and count with all their bytes in scores per word and byte."""
     elmo = elmo_made(tmp_path / "elmo")
     (tmp_path / "x").write_text("the newt ran under it\n\na gnu sat\n" * 3)
     records, finding = asked(elmo, perplexity.Perplexity(files=(str(tmp_path / "x"),), way=way, window=4))
@@ -412,7 +426,7 @@ def test_an_elmo_is_asked_of_the_words_of_every_line(way: str, tmp_path: Path) -
     lines = [scorer.cut([line])[0] for line in ("the newt ran under", "it", "a gnu sat")]
     nats = -3 * sum(scores.total for scores in scorer.scores(lines))
     facts = finding.facts
-    assert [record[-1] for record in records] == [5, 8, 8, 3], "lines until there are as many words as in a window"
+    assert [record.targets for record in records] == [5, 8, 8, 3], "lines until there are as many words as in a window"
     assert [facts[key] for key in ("scored", "unknown_tokens", "words", "bytes")] == [24, 3, 24, 3 * 30]
     assert facts["unknown"] == pytest.approx(100 / 8)
     assert facts["perplexity"] == pytest.approx(math.exp(nats / 24), rel=1e-5)
@@ -461,7 +475,7 @@ def test_pseudo_perplexity_is_of_all_tokens(way: str, tmp_path: Path) -> None:
     assert len(ids) == 12
     windows = [Item(ids[:5]), Item(ids[5:10]), Item(ids[7:], first=3)]
     nats = -sum(scores.total for scores in scorer.scores(windows))
-    assert [record[-1] for record in records] == [5, 5, 2]
+    assert [record.targets for record in records] == [5, 5, 2]
     assert finding.facts["pseudo_perplexity"] == pytest.approx(math.exp(nats / 12), rel=1e-5)
     assert finding.facts["pseudo_bits_per_byte"] == pytest.approx(nats / math.log(2) / 44, rel=1e-5)
     assert not {"perplexity", "word_perplexity", "bits_per_byte"} & set(finding.facts)
@@ -482,8 +496,8 @@ def test_the_bound_is_the_mean_over_draws(family: str, tmp_path: Path) -> None:
     for seed in range(8):
         probe = perplexity_bound.PerplexityBound(files=(str(tmp_path / "x"),), draws=2, seed=seed)
         [record], finding = asked(model, probe)
-        seen.add(round(record[-2], 4))
-        assert finding.facts["perplexity_bound"] == pytest.approx(math.exp(record[-2] / 2), rel=1e-5)
+        seen.add(round(record.nats, 4))
+        assert finding.facts["perplexity_bound"] == pytest.approx(math.exp(record.nats / 2), rel=1e-5)
     assert seen == {round((2 * single + both) / 2, 4) for single in (one, other)}
 
 
@@ -509,7 +523,7 @@ def test_one_draw_of_many_windows_hides_all_shares(tmp_path: Path) -> None:
 
 
 def test_the_bound_is_what_diffusion_learns(tmp_path: Path) -> None:
-    """About: the mean over as many draws of what validation tells of the same tokens."""
+    """It is close to the mean of validation losses over as many draws of masks on the same tokens."""
     bert = made("bert", tmp_path / "bert")
     text = "the newts swam under it and the old dogs ran on the red mat ."
     (tmp_path / "x").write_text(text)
@@ -525,7 +539,7 @@ def test_the_bound_is_what_diffusion_learns(tmp_path: Path) -> None:
             logs = bert.objective.head(bert.objective.model(row, torch.arange(len(shown))[None]))[0].log_softmax(-1)
         costs.append(-float(logs[places, shown[places]].sum()) * len(ids) / amount)
     spread = np.std(costs) / 20
-    assert abs(record[-2] - np.mean(costs)) < 5 * spread
+    assert abs(record.nats - np.mean(costs)) < 5 * spread
 
 
 @pytest.mark.parametrize("family", ["gpt2", "electra"])
@@ -562,15 +576,17 @@ def test_a_long_text_is_read_in_parts(
     found = asked(model, probe)
     assert max(sizes) <= 200
     assert found[1].facts == wanted[1].facts
-    assert [row[-2:] for row in found[0]] == [pytest.approx(row[-2:]) for row in wanted[0]]
+    assert [(row.nats, row.targets) for row in found[0]] == [
+        pytest.approx((row.nats, row.targets)) for row in wanted[0]
+    ]
     if kind == "wordpiece":
         examples = list(perplexity.Perplexity(files=probe.files, window=1).examples(scorer))
         size = len(text.replace("\r\n", "\n").encode())
-        assert sum(one.about[1] for one in examples) == size, "blank parts behind the last window too"
+        assert sum(one.about.bytes for one in examples) == size, "blank parts behind the last window too"
 
 
 def test_a_text_that_cannot_be_cut_is_held_whole(gpt2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No white space: every place might stand in a word."""
+    """Without white space, every position may be inside a word."""
     monkeypatch.setattr(documents, "PART", 20)
     monkeypatch.setattr(documents, "BESIDE", 5)
     scorer = ways.scorer(gpt2)
@@ -614,3 +630,23 @@ def test_windows_are_drawn_of_a_text_in_parts(gpt2: Any, tmp_path: Path, monkeyp
     assert [example.items[0].pieces.tolist() for example in probe.examples(scorer)] == wanted
     assert sum(row.count(scorer.tokenizer.end) for row in wanted) >= 2
     sampled_windows._temporary_store.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("probe", "row"),
+    [
+        (cloze.Cloze(), ["x:1", True, False, -2.5, 3]),
+        (minimal_pairs.MinimalPairs(), ["a", "x:1", -4.0, None]),
+        (minimal_pairs.MinimalPairs(scoring="babylm"), ["a", "x:1", -4.0, -4.8, [-2.0, -1.2]]),
+        (bits.Bits(), [4, 20, 1, 50, 2, 7, 30.5, 10]),
+        (wikitext.Wikitext(), [9, 8, 7, 40, 1, 50, 30.5, 10]),
+        (positions.Positions(), [40, 10, 1, 3.5, 2, 30.5, 8, 1.5, 1]),
+        (babylm.BabyLmSuite(), ["blimp", "a", "x:1", 0, 0, [[-1.0, 1], [-2.0, 1]]]),
+        (babylm.BabyLmSuite(), ["reading", "", "x:1", [1.0, None]]),
+        (babylm.BabyLmSuite(), ["aoa", "newt", "x:1", 5.5, 9.1]),
+    ],
+)
+def test_stored_records_are_read_and_written_unchanged(probe: Any, row: list[Any]) -> None:
+    [record] = read_records(probe, [row])
+    assert isinstance(record, probe.RECORD)
+    assert record.to_list() == row

@@ -1,4 +1,4 @@
-"""Files of runs in which any value is any other one: a page stands, in JSON, as HTML and as Markdown."""
+"""Runs with arbitrary wrong values in their files still give a page, as JSON, HTML and Markdown."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_one_file_is_not_two(tmp_path: Path) -> None:
 
 
 def test_a_run_from_another_machine_is_read(run: Path) -> None:
-    """Nothing of what its files name stands here."""
+    """None of the files that it names exist on this machine."""
     for name in ("recipe.toml", "status.json", "trials.json"):
         text = (run / name).read_text().replace(str(run), "/gone/far/away")
         (run / name).write_text(text)

@@ -90,7 +90,7 @@ def test_stretches_that_grew_count_once(tmp_path: Path) -> None:
 
 
 def test_a_run_that_nobody_works_on_was_killed(tmp_path: Path) -> None:
-    """By its lock, where it began on this machine; elsewhere nobody knows."""
+    """By its lock, if it was started on this machine; otherwise it is unknown."""
     run = plant(tmp_path / "run", [3.0, 2.0], state="running")
     (run / "environment.json").write_text(json.dumps({"host": platform.node()}))
     assert is_locked(run) is None
@@ -190,7 +190,7 @@ def test_scores_of_trials_stand_in_their_own_table(tmp_path: Path) -> None:
 
 
 def test_scores_of_trials_without_a_table_stand_among_the_others(tmp_path: Path) -> None:
-    """As long as the grid is not done no table of trials tells of them."""
+    """There is no table of trials until the grid is done."""
     grid = plant_trials(tmp_path / "grid", [({"learning_rate": 0.1}, 1, {"f1": 80.0})])
     (grid / "trials.json").unlink()
     plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0})
@@ -208,7 +208,7 @@ def test_scores_of_a_run_in_a_folder_called_trials_stand_among_the_others(tmp_pa
 
 
 def test_a_grid_with_several_seeds_keeps_its_row_of_scores(tmp_path: Path) -> None:
-    """Its table of trials has one row each; how they spread stands here alone."""
+    """The table of trials has a row per trial; only this table shows their deviation."""
     grid = plant_trials(tmp_path / "grid", [({}, 1, {"f1": 80.0}), ({}, 2, {"f1": 84.0})])
     for number, f1 in enumerate((80.0, 84.0)):
         plant(grid / f"trials/trial-{number}", [3.0], verb="finetune", recipe={"seed": number}, scores={"f1": f1})

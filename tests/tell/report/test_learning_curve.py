@@ -166,7 +166,7 @@ def test_validations_stand_where_their_step_was_done(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "kept", "apart"), [(1200, 1200, 1), (1201, 601, 2), (1202, 602, 2), (2402, 602, 4)])
 def test_of_many_validations_in_a_block_the_last_is_the_last(count: int, kept: int, apart: int) -> None:
-    """The first and the last stand, those between are thinned evenly; the best is told whether it stands or not."""
+    """The first and the last are kept, the others are thinned evenly; the best one is reported in any case."""
     found = LearningCurve(Known({}))
     lines = [{"step": step, "validation": 1.0 + abs(step - 2)} for step in range(1, count + 1)]
     found.feed("".join(json.dumps(line) + "\n" for line in lines).encode())

@@ -93,7 +93,7 @@ def test_others_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_browser_that_went_away_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is written to it, and to nobody else."""
+    """Nothing is written to it or to another client."""
     asked, gone, errors = threading.Event(), threading.Event(), list[object]()
 
     def slow(*_: Any) -> tuple[str, str]:
@@ -156,5 +156,5 @@ def test_a_file_that_was_cut_back_is_read_anew(tmp_path: Path) -> None:
     assert follower.read(path, known, 7)["steps"] == 5
     beside = tmp_path / "beside"
     beside.write_text("".join([*lines[:5], json.dumps(step_line(6, 1.0)) + "\n", *lines[6:]]))
-    beside.replace(path)  # as a run does that goes on from a checkpoint
+    beside.replace(path)  # like a run resumed from a checkpoint
     assert follower.read(path, known, 7)["lowest"] == 1.0

@@ -24,7 +24,7 @@ VOID = ("meta", "input", "wbr")
 
 
 class Reader(HTMLParser):
-    """What stands in a page: cells with their sources, text of elements, and whether all is closed."""
+    """Parse a page: cells with their sources, text of elements, and whether all elements are closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -306,7 +306,7 @@ def test_recipes_that_differ_in_the_seed_alone_are_one(tmp_path: Path) -> None:
     ],
 )
 def test_seeds_are_called_by_what_their_names_begin_with(tmp_path: Path, names: tuple[str, str], wanted: str) -> None:
-    """Or where that tells little by the folder they share."""
+    """If the common part says little, they are named after their folder."""
     for seed, name in enumerate(names):
         plant(tmp_path / "study" / name, [3.0], recipe={"seed": seed})
     (group,) = content.content([str(tmp_path)])["groups"]

@@ -15,7 +15,7 @@ def test_the_verdict_on_a_search_comes_first(tmp_path: Path) -> None:
     ways = {"words (BM25)": SCORES, "both, reranked": {**SCORES, "mrr@10": 18.4}}
     Run(tmp_path).set(verb="make", search=ways, verdict=[*reasons, "the index is searched by words (BM25)"])
     report = {"searches": searches.read(tmp_path)}
-    first, *rest = searches.lead(report)
+    first, *rest = searches.summary_lines(report)
     assert first == "The index is searched by words (BM25)."
     assert rest == ["Search: by words only, because vectors do not help.", "Reranker: not used."]
     [table] = searches.tables(report)

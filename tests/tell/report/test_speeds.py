@@ -66,7 +66,7 @@ def bench(tmp_path: Path) -> Path:
 
 
 def cells(text: str) -> dict[str, tuple[str, str]]:
-    """Of a page: where a cell's number stands in the JSON, that number, and what is shown."""
+    """Return path, value and text of the numeric cells of a page."""
     found = re.findall(r'data-value="([^"]*)" data-from="([^"]*)"[^>]*>([^<]*)<', text)
     return {place: (html.unescape(value), shown) for value, place, shown in found}
 
@@ -202,13 +202,13 @@ def test_a_damaged_file_costs_the_others_nothing(bench: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("name", ["some.json", "comparison.json"])
 def test_any_value_of_a_table_may_be_another(bench: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A page stands, with it as it is or without its file, which is told then."""
+    """There is a page, with the file or without it; a file that is left out gets a note."""
     (bench / "comparison.json").write_text(json.dumps(COMPARED))
     facts = json.loads((bench / name).read_text())
     (bench / "measurements.jsonl").unlink()
     facts |= {"rows": facts["rows"][-1:], "time_to_train": [{"hours": 2.0}]} if name == "some.json" else {}
     for at, other in damages(facts):
-        values.tell_left_out.cache_clear()
+        values.note_left_out.cache_clear()
         (bench / name).write_text(json.dumps(changed(facts, at, other)))
         whole = written(bench)
         stands = any(each["file"].endswith(name) for each in (*whole["speeds"], *whole["comparisons"]))

@@ -80,7 +80,7 @@ def test_whatever_else_goes_wrong_is_no_refusal(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_pages_say_the_same(made: dict[str, features.Feature]) -> None:
-    """Written anew by `ordsmed features [FAMILY] --markdown`."""
+    """Update them with `ordsmed features [FAMILY] --markdown`."""
     rows = list(made.values())
     page = (DOCS / "families.md").read_text(encoding="utf-8")
     assert page.endswith("\n" + "\n".join(features.markdown(rows)).rstrip("\n") + "\n")

@@ -1,4 +1,4 @@
-"""Pictures: whatever was measured, they are drawn, or there is none; numbers stand where the axes say, no NaN."""
+"""Charts of runs: drawn for any measurements or not at all, with points where the axes say and without NaN."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_trials_side_by_side(tmp_path: Path) -> None:
 
 
 def test_trials_over_steps_of_pretraining(tmp_path: Path) -> None:
-    """By the logarithm of the step; step 0 stands by itself at the left and is not joined."""
+    """Over the logarithm of the step; step 0 is at the left, not joined to the line."""
     picture.draw_trials(
         tmp_path, "t", compared("step", (0, 20.0, 1.0), (10, 40.0, 1.0), (100, 60.0, 1.0), (1000, 70.0, 1.0))
     )

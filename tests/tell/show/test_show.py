@@ -1,4 +1,4 @@
-"""What is shown of recipes and runs, part by part: where a run lay, what is held, which files lack, what a step saw."""
+"""Parts of `show`: the folder of a run, memory, missing files, and the documents of a step."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_a_fine_tuning_and_what_it_reads(tuning: Path) -> None:
 
 
 def test_a_fine_tuning_whose_files_lack(tuning: Path) -> None:
-    """How many classes there are is not known: its network is told without a head."""
+    """The number of classes is unknown, so the network is described without a head."""
     Path("train.tsv").unlink()
     lines = show.show(str(tuning), ["task.dev=[]"])
     assert "task.train: train.tsv is not there" in lines

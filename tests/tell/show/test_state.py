@@ -54,7 +54,7 @@ def test_a_run_is_shown_by_its_state(recipe: Recipe) -> None:
 
 
 def test_what_nobody_works_on_any_more_is_told_so(tmp_path: Path) -> None:
-    """By its lock, where it began on this machine; elsewhere nobody knows."""
+    """By its lock, if it was started on this machine; otherwise it is unknown."""
     folder, left = tmp_path / "run", "state: running, but no process is working on it; run its command again"
     folder.mkdir()
     Run(folder).set(verb="corpus", state="running")
@@ -206,7 +206,7 @@ def test_the_last_losses_and_the_last_validation_are_told(
 
 
 def fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int) -> None:
-    """A folder whose recipe trains 20 steps, and judges by accuracy."""
+    """A folder whose recipe trains 20 steps and selects by accuracy."""
     best = lambda judged: max(judged, key=lambda line: line.get("accuracy", 0.0))["step"]  # noqa: E731
     phases = (SimpleNamespace(steps=20),)
     judged = SimpleNamespace(examples=examples, phases=phases, score="accuracy", best_of=best)

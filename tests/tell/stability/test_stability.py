@@ -1,4 +1,4 @@
-"""Studies over seeds with runs that are done as soon as they begin: what is made, told, left out and compared."""
+"""Studies over seeds whose runs end at once: files, messages, runs that are left out, and comparisons."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ dev = "dev.tsv"
 
 
 class Made:
-    """What stands for processes: runs that leave these scores at once, or fail with this complaint."""
+    """A substitute for processes: runs that write these scores at once, or fail with this error."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -498,7 +498,7 @@ def precisions(name: str) -> set[str]:
 def test_a_precision_is_measured_beside_as_many_processes_as_will_run(
     study: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run has so many devices; the cores are theirs together."""
+    """Each run has this number of devices, and the runs share the cores."""
     asked: list[int] = []
     monkeypatch.setattr(run_group, "fastest_precision", lambda kind, recipe, beside: asked.append(beside) or "fp32")
     for number, (workers, devices) in enumerate([(2, 3), (2, 0), (1, 2)]):
@@ -547,7 +547,7 @@ def test_a_precision_is_chosen_beside_as_many_processes_as_will_run(
 def test_what_is_compared_is_computed_alike(
     study: Path, made: Made, recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, first: int | None
 ) -> None:
-    """The second takes what the first took, or the first what the second stands in."""
+    """The second recipe takes the precision of the first one's study, or the other way round."""
     answers, words, both = ["fp32", "bf16"], ["layout.precision=auto"], [str(study), str(recipe("quicker", clip=0.5))]
     monkeypatch.setattr(run_group, "fastest_precision", lambda kind, recipe, beside: answers.pop())
     if first is not None:

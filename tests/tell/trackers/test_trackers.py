@@ -95,7 +95,7 @@ def mlflow(calls: list[tuple[Any, ...]]) -> dict[str, ModuleType]:
 
 @pytest.fixture
 def run(tmp_path: Path, calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of two steps and a validation, where packages of trackers stand."""
+    """A run of two steps and a validation, with substitutes for the packages of trackers."""
     for name, module in modules(calls).items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("TRACKIO_DIR", "elsewhere")
@@ -203,7 +203,7 @@ def test_a_validation_that_comes_after_its_step_is_not_lost(run: Path, calls: li
 
 
 def test_a_run_keeps_the_name_it_was_begun_with(run: Path, calls: list[tuple[Any, ...]]) -> None:
-    """Named beside another one it has a longer one here."""
+    """Named together with another run it gets a longer name."""
     send.send([str(run)], "trackio")
     plant(run.parent / "b/run", [3.0])
     with (run / "metrics.jsonl").open("a") as file:

@@ -61,7 +61,7 @@ SQUAD = {
 
 
 def test_squads_questions_are_pairs_with_their_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nested, or a record a question in whatever order its columns stand; what nothing answers is left out and told."""
+    """Nested, or a record per question with columns in any order; unanswerable questions are left out and reported."""
     nested = tmp_path / "squad.json"
     nested.write_text(json.dumps(SQUAD, indent=1))
     wanted = [("What falls?", "Rain falls. Newts swim."), ("What swims?", "Rain falls. Newts swim.")]

@@ -1,4 +1,4 @@
-"""SQuAD's files: every form gives the same questions, answers stand where they say, and nothing is lost silently."""
+"""SQuAD's files: every form gives the same questions, answers are at their offsets, and losses are reported."""
 
 from __future__ import annotations
 

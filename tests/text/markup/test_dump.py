@@ -99,7 +99,7 @@ def test_zstandard(tmp_path: Path) -> None:
 def test_parts_together_are_the_whole(
     tmp_path_factory: pytest.TempPathFactory, groups: list[int], size: int, apart: bool
 ) -> None:
-    """Whether header and footer stand in streams of their own or with the pages beside them."""
+    """Header and footer may be separate streams, or be in the streams of pages."""
     numbers = iter(range(100))
     streams = ["".join(page(next(numbers)) for _ in range(n)) for n in groups]
     whole = [HEAD, *streams, FOOT] if apart else [HEAD + streams[0], *streams[1:-1], *streams[1:][-1:], FOOT]
@@ -292,7 +292,7 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_namespaces_without_text_are_the_dumps_own(tmp_path: Path) -> None:
-    """Media, files and categories, by whatever name; usual names are known to whoever reads the wikitext."""
+    """Media, files and categories by the site's names; the usual names are known without a dump."""
     names = {
         -2: "Spor",
         -1: "Spesial",

@@ -1,4 +1,4 @@
-"""Joining of wrapped lines: what is put between two of them, and what tells a paragraph's end."""
+"""Joining wrapped lines: the characters between two lines, and how the end of a paragraph is found."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _probes(args: argparse.Namespace) -> None:
 
         run_in_processes(args)
     from ordsmed.api.measuring import ask
-    from ordsmed.measure.evaluation.evaluate import Means
+    from ordsmed.measure.evaluation.evaluate import ComputeOptions
     from ordsmed.measure.evaluation.recipe import named, read
 
     common = {"way": args.way, "iterations": args.iterations, "batch": args.batch}
@@ -95,7 +95,7 @@ def _probes(args: argparse.Namespace) -> None:
         recipe = read(args.run, args.files)
         models, probes, out = recipe.models, recipe.probe, out or recipe.out
         step = recipe.step if step is None else step
-    means = Means(args.device, args.threads, args.layout, args.anew, args.precision, args.max_unknown)
+    means = ComputeOptions(args.device, args.threads, args.layout, args.anew, args.precision, args.max_unknown)
     result = ask(models, probes, step=step, out=out, means=means, records=args.each)
     if result.lines:  # else another process prints them
         print_or_json(result.facts, result.lines, args)

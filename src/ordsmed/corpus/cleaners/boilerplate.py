@@ -93,7 +93,7 @@ LONGEST = 160  # most characters of a line that is examined
 MENU_LINE = 30  # most characters of a line of a menu
 
 _WORD = re.compile(r"\w+")
-# no quotation marks and stops, which dialog has
+# no quotation marks and stops, because lines with them may be dialog
 _BARE = re.compile(r"[\s>»›|•·:…–-]*+[\w](?:[\w' -]*\w)?[\s>»›|•·:…–-]*+")
 _SIGN = r"(?:copyright\b|opphavsrett\b|urheberrecht\b|\(c\)|©)"
 _COPYRIGHT = re.compile(rf"{_SIGN}[^\n]{{0,80}}(?:19|20)\d\d|©", re.IGNORECASE)
@@ -133,10 +133,10 @@ class Boilerplate(Choice):
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         also = re.compile("|".join(f"(?:{pattern})" for pattern in self.also)) if self.also else None
         lines = text.split("\n")
-        left = [line for line in lines if not _is_boilerplate(line) and not (also and also.search(line))]
+        remaining = [line for line in lines if not _is_boilerplate(line) and not (also and also.search(line))]
         if self.menu:
-            left = _without_menus(left, self.menu)
-        return "\n".join(left)
+            remaining = _without_menus(remaining, self.menu)
+        return "\n".join(remaining)
 
 
 def _is_boilerplate(line: str) -> bool:

@@ -48,13 +48,13 @@ class C4(PublishedRules, Choice):
         at_least(self, min_line_words=0, longest_word=1)
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        kept = self.prepared(text)
-        for line in kept.split("\n"):
+        cleaned = self.prepared(text)
+        for line in cleaned.split("\n"):
             broken = "lorem ipsum" if "lorem ipsum" in line.lower() else "braces" if self._has_brace(line) else ""
             if broken:
                 tally().left_out[f"c4: {broken}"] += 1
                 return None
-        return self.bounded(kept, meta)
+        return self.bounded(cleaned, meta)
 
     def prepared(self, text: str) -> str:
         return "\n".join(line for raw in text.splitlines() if (line := self._line(raw))).strip()

@@ -132,14 +132,13 @@ def _runs(parts: list[str], size: int) -> Iterator[tuple[str, float]]:
         grams = repetition.grams(keys, n)
         if len(grams):
             _, first, counts = np.unique(grams, return_index=True, return_counts=True)
-            most = first[counts == counts.max()].min()
-            yield rule, (int(lengths[most : most + n].sum()) + n - 1) * int(counts.max()) / size
+            most_frequent = first[counts == counts.max()].min()
+            yield rule, (int(lengths[most_frequent : most_frequent + n].sum()) + n - 1) * int(counts.max()) / size
     for rule, n in _AGAIN.items():
         yield rule, _again(repetition.grams(keys, n), lengths, n) / size
 
 
 def _again(grams: np.ndarray, lengths: np.ndarray, n: int) -> int:
-    """Return the number of characters in repeated runs. The search continues behind such a run."""
     if len(np.unique(grams)) == len(grams):
         return 0
     seen, characters, at, numbers = set[int](), 0, 0, grams.tolist()

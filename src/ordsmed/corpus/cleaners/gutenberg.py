@@ -12,7 +12,6 @@ class Gutenberg(Choice):
     """A book of Project Gutenberg without license and credits."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """Return the book between its markers."""
         if not any(name in text for name in ("Gutenberg", "GUTENBERG", "gutenberg")):
             return text
         lines = text.split("\n")

@@ -37,7 +37,7 @@ class DocumentScorer(Protocol):
         """Return the known classes; none if it predicts a number."""
 
     def span(self, label: str) -> tuple[float, float] | None:
-        """Return the lowest and the highest possible score, if known."""
+        """Return the lowest and the highest possible score, or None if they are unknown."""
 
     def stamp(self) -> object:
         """Return a value that changes with the model at the same path."""
@@ -105,11 +105,9 @@ class Judge(Choice):
         return self._model.stamp()
 
     def sampled(self) -> int:
-        """Return the number of documents needed to set the threshold."""
         return self.sample if self.best < 1 else 0
 
     def fitted(self, documents: Sequence[Document]) -> Judge:
-        """Return a copy with the threshold that keeps the best share of these documents."""
         rises = self._model.rises
         scores = sorted((self._score(document.text) for document in documents), reverse=rises)
         if not scores:

@@ -46,11 +46,13 @@ class Language(Choice):
             meta["language"] = language.UNKNOWN
             return text if self.short == "keep" else _counted(language.UNKNOWN)
         weighed = language.weigh(sample)
-        kept = language.members(self.keep) or weighed.keys()
-        if sum(chance for name, chance in weighed.items() if name in kept) < (self.least if self.keep else 0):
+        wanted_languages = language.members(self.keep) or weighed.keys()
+        if sum(chance for name, chance in weighed.items() if name in wanted_languages) < (
+            self.least if self.keep else 0
+        ):
             meta["language"] = next(iter(weighed))
             return _counted(meta["language"])
-        meta["language"] = next(name for name in weighed if name in kept)
+        meta["language"] = next(name for name in weighed if name in wanted_languages)
         return text
 
 

@@ -103,7 +103,7 @@ def _is_worse(text: str, fixed: str) -> bool:
 
 @functools.cache
 def _suspicious() -> re.Pattern[str]:
-    """Match the bytes of a UTF-8 character as decoded by any of the tables, or a control that Windows prints."""
+    """Return a pattern of a UTF-8 character decoded by any of the tables, or of a control that Windows prints."""
     shapes = [(0xC2, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF4, 3)]  # first bytes, and how many follow
     pairs = [
         f"[{_characters(first, last, table)}][{_characters(0x80, 0xBF, table)}\ufffd]{{{following}}}"

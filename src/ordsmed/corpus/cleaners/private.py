@@ -63,7 +63,10 @@ def _replaced(text: str, starts: re.Pattern[str], kinds: list[Any]) -> str:
 
 
 def _is_machine(match: re.Match[str]) -> bool:
-    """Return whether an address is no version or chapter number: ten or more characters, no such word before it."""
+    """Return whether a match is an IP address and not a version or chapter number.
+
+    It needs ten or more characters, and no word such as "version" before it.
+    """
     return len(match[0]) > 9 and _parses(match[0]) and not _VERSION.search(_words_before(match))
 
 

@@ -68,7 +68,6 @@ class Punctuation(Choice):
         return "\n".join(_replaced(line, in_chinese if _is_chinese(line) else everywhere) for line in lines)
 
     def _tables(self) -> tuple[_Table, _Table]:
-        """Return the replacements for most lines, and those for lines of Chinese and Japanese."""
         return _tables(tuple(name for name in TABLE if getattr(self, name)))
 
 

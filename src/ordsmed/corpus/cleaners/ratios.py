@@ -172,7 +172,7 @@ def _top(grams: Numbers, lengths: Numbers) -> float:
     """Return the number of characters covered by the repeated run of words that covers most; 0 if none is repeated."""
     import numpy as np
 
-    order, begins = repetition.alike(grams)
+    order, begins = repetition.group_equal(grams)
     counts = np.diff(begins, append=len(order))
     return int((counts * lengths[order[begins]])[counts > 1].max(initial=0))
 
@@ -181,7 +181,7 @@ def _again(grams: Numbers, lengths: Numbers, n: int) -> float:
     """Return the number of characters of words in runs of n that occurred before."""
     import numpy as np
 
-    order, begins = repetition.alike(grams)
+    order, begins = repetition.group_equal(grams)
     if len(begins) == len(order):
         return 0
     again = np.ones(len(grams), bool)

@@ -21,12 +21,12 @@ class Repeats(Choice):
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         seen: set[str] = set()
         lines = text.split("\n")
-        left = [line for line in lines if not self._occurred_before(line.strip(), seen)]
-        return "\n".join(left) if len(left) < len(lines) else text
+        remaining = [line for line in lines if not self._occurred_before(line.strip(), seen)]
+        return "\n".join(remaining) if len(remaining) < len(lines) else text
 
     def _occurred_before(self, line: str, seen: set[str]) -> bool:
         if len(line) < max(self.shortest, 1):
             return False
-        before = line in seen
+        is_known = line in seen
         seen.add(line)
-        return before
+        return is_known

@@ -58,7 +58,7 @@ class _Sentence:
     text: str = ""
     glued: bool = False  # the next sentence follows without a space
     words: list[tuple[str, bool]] = field(default_factory=list)  # (form, whether a space follows)
-    covered: int = 0  # the last word of a range such as 1-2
+    covered: int = 0  # number of the last word of the current range, such as 2 in 1-2
 
 
 @dataclass
@@ -82,7 +82,6 @@ class _Joined:
 
 
 def _sentences(path: Path, lines: Iterator[str]) -> Iterator[_Sentence]:
-    """Yield the sentences with text. Comments of a sentence without text are passed to the next."""
     sentence = _Sentence(1)
     for number, line in enumerate(lines, 1):
         if line.startswith("#"):
@@ -115,7 +114,6 @@ def _word(sentence: _Sentence, line: str, location: str) -> None:
 
 
 def _finish(sentence: _Sentence) -> bool:
-    """Set the text of a sentence and return whether it has any. Tidy it now, so that its length stays the same."""
     if not sentence.text:
         sentence.text = "".join(form + " " * space for form, space in sentence.words)
     sentence.text = tidy(sentence.text, "none")

@@ -25,7 +25,6 @@ class Csv(FileSource, Choice):
     "invalid UTF-8: stop with an error that names the byte (strict), or write U+FFFD for it and count it (replace)"
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """Yield the documents of a file. Rows without text are skipped."""
         rows = table(piece.path, {"text": self.text_key}, header=self.header, errors=self.errors, more=True)
         for number, text in enumerate(rows.columns["text"]):
             if text.strip():

@@ -50,7 +50,6 @@ class Mds(FileSource, Choice):
     "the column of the document's id; default: shard and sample"
 
     def pieces(self) -> list[Piece]:
-        """Return the shards listed in the indexes, in order."""
         indexes = [path for path in read.files(self.path) if path.name == INDEX]
         if not indexes:
             raise DataError(self.path, f"contains no {INDEX}", WHOLE)
@@ -107,7 +106,6 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _samples(data: bytes, shard: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the columns of each sample, except those that are neither text nor numbers."""
     try:
         (count,) = struct.unpack_from("<I", data)
         borders = struct.unpack_from(f"<{count + 1}I", data, 4)

@@ -31,7 +31,6 @@ class Named(Choice):
     "the file that defines the names"
 
     def sources(self) -> list[Source]:
-        """Return the sources with these names."""
         table = settings.read(Path(self.file))
         return [self._source(table, name) for name in ([self.names] if isinstance(self.names, str) else self.names)]
 
@@ -40,7 +39,6 @@ class Named(Choice):
             yield from source.documents()
 
     def stamp(self) -> object:
-        """Return the definitions of the names, and their stamps."""
         return [[settings.plain(source), source.stamp()] for source in self.sources()]
 
     def size(self) -> int:

@@ -22,7 +22,6 @@ class Office(FileSource, Choice):
     """Documents of word processors, and PDF files."""
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """Yield the document of a file, if it contains text."""
         tally, suffix = read.tally(), piece.path.suffix.lower()
         tally.bytes += piece.path.stat().st_size
         if suffix not in read.OFFICE:

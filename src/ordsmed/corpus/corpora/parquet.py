@@ -48,7 +48,6 @@ class Parquet(FileSource, Choice):
     "invalid UTF-8: stop with an error that names the byte (strict), or write U+FFFD for it and count it (replace)"
 
     def pieces(self) -> list[Piece]:
-        """Return the files, in sorted order; large ones as ranges of row groups."""
         return [piece for path in read.files(self.path) for piece in _pieces(path)]
 
     def read(self, piece: Piece) -> Iterator[Document]:
@@ -88,11 +87,11 @@ class Parquet(FileSource, Choice):
                 raise DataError(path, problem, "one of " + ", ".join(there[:20]), "set `text_key`, `id_key` or `keep`")
         return list(dict.fromkeys(wanted))
 
-    def _documents(self, batch: RecordBatch, path: Path, before: int) -> Iterator[Document]:
+    def _documents(self, batch: RecordBatch, path: Path, rows_before: int) -> Iterator[Document]:
         texts = _texts(batch.column(self.text_key), path, self.text_key)
         names = [name for name in batch.schema.names if name != self.text_key]
         kept = {name: _values(batch.column(name), f"{path}: column `{name}`") for name in names}
-        for number, (raw, *values) in enumerate(zip(texts, *kept.values(), strict=True), before + 1):
+        for number, (raw, *values) in enumerate(zip(texts, *kept.values(), strict=True), rows_before + 1):
             if not raw:
                 read.tally().left_out["empty"] += 1
                 continue
@@ -126,7 +125,6 @@ def _is_arrow(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _batches(path: Path) -> Iterator[Any]:
-    """Yield the batches of an Arrow file or stream, which is memory-mapped."""
     pyarrow = _pyarrow()
     try:
         with pyarrow.memory_map(str(path)) as mapped:
@@ -181,7 +179,6 @@ def _texts(column: ArrowArray, path: Path, name: str) -> list[bytes | None]:
 
 
 def _values(column: ArrowArray, location: str) -> list[Any]:
-    """Return a column as values that JSON can hold."""
     import msgspec
     import pyarrow
     import pyarrow.compute

@@ -41,7 +41,6 @@ class Stdlib(Choice):
     """The prose of the running Python's documentation and docstrings."""
 
     def documents(self) -> Iterator[Document]:
-        """Yield a document for each topic, module and built-in module, without repeated paragraphs."""
         seen: set[str] = set()
         for name, docs in _everything():
             prose = []
@@ -91,7 +90,6 @@ def _root() -> Path:
 
 
 def _sources() -> list[Path]:
-    """Return the standard library's modules in sorted order, without tests and installed packages."""
     root = _root()
     paths = [p for p in root.rglob("*.py") if not _LEFT_OUT.intersection(p.relative_to(root).parts)]
     if len(paths) < 100:

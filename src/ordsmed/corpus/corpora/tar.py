@@ -71,8 +71,8 @@ class Tar(TextSource, Choice):
         counted, seen, path = read.tally(), 0, piece.path
         with _named_errors(path), path.open("rb") as file:
             for document in self._archive(file, path):
-                here = file.tell()
-                counted.bytes, seen = counted.bytes + max(here - seen, 0), max(here, seen)
+                start = file.tell()
+                counted.bytes, seen = counted.bytes + max(start - seen, 0), max(start, seen)
                 yield document
         counted.bytes += path.stat().st_size - seen
 
@@ -124,26 +124,26 @@ class Tar(TextSource, Choice):
             read.tally().left_out["members of other names"] += 1
         else:
             blocks = _within(unpacked, self.largest, read.Density(location, self.densest, outer.tell()), outer)
-            texts = read.decode(blocks, location, self.errors, encodings.known(self.encoding))
+            texts = read.decode(blocks, location, self.errors, encodings.canonical_name(self.encoding))
             for number, text in enumerate(_documents(texts, self.cut == "blank lines"), 1):
                 yield Document(text, id=location if number == 1 and self.cut == "member" else f"{location}:{number}")
 
 
 def _documents(texts: Iterator[str], at_gaps: bool) -> Iterator[str]:
-    rest = ""
+    remainder = ""
     for text in texts:
-        rest += text
+        remainder += text
         if at_gaps:
-            *whole, rest = _GAP.split(rest)
+            *whole, remainder = _GAP.split(remainder)
             yield from (document for document in whole if document and not document.isspace())
-        while len(rest) > LONGEST:
+        while len(remainder) > LONGEST:
             read.tally().cut += 1
-            line, word = (rest.rfind(sign, LONGEST // 2, LONGEST) + 1 for sign in "\n ")
+            line, word = (remainder.rfind(sign, LONGEST // 2, LONGEST) + 1 for sign in "\n ")
             at = line or word or LONGEST
-            yield rest[:at]
-            rest = rest[at:]
-    if rest and not rest.isspace():
-        yield rest
+            yield remainder[:at]
+            remainder = remainder[at:]
+    if remainder and not remainder.isspace():
+        yield remainder
 
 
 def _within(file: IO[bytes], largest: int, density: read.Density, outer: IO[bytes]) -> Iterator[bytes]:

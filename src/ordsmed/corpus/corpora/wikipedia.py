@@ -42,11 +42,9 @@ class Wikipedia(FileSource, Choice):
         at_least(self, densest=0)
 
     def pieces(self) -> list[Piece]:
-        """Return the files; multistream dumps in several parts."""
         return [part for path in read.files(self.path) for part in dump.parts(path)]
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """Yield the pages as wikitext."""
         for page in dump.pages(piece, self.errors, self.cut, self.densest):
             if reason := self._left_out(page):
                 read.tally().left_out[reason] += 1
@@ -55,7 +53,6 @@ class Wikipedia(FileSource, Choice):
                 yield Document(page.text, id=page.id, meta={k: v for k, v in about.items() if v not in ("", None)})
 
     def refine(self, document: Document) -> Document | None:
-        """Return the prose of a page."""
         meta = dict(document.meta)
         unshown = meta.pop(_UNSHOWN, None)
         if unshown is None:

@@ -1,4 +1,4 @@
-"""Survey of codes that pretrain such models: requirements, training times, and whether they are maintained."""
+"""Survey of code bases that pretrain such models: requirements, training times, and whether they are maintained."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Code:
     @property
     def row(self) -> list[str]:
         name = f"{self.name} ({self.use})" if self.use == INFERENCE else self.name
-        kept = f"{self.maintained}, {self.seen}" if self.seen else self.maintained
+        maintained = f"{self.maintained}, {self.seen}" if self.seen else self.maintained
         basics, devices = [self.architecture, self.developer, self.requires], [self.multi_gpu, self.multi_node]
-        return [name, *basics, *devices, self.training_time, kept]
+        return [name, *basics, *devices, self.training_time, maintained]
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Claim:
     @property
     def time(self) -> str:
         least, most = self.hours
-        unit, long = ("days", 24) if least >= 48 and not (least % 24 or most % 24) else ("hours", 1)
-        return f"{to(least / long, most / long)} {unit}"
+        unit, hours_a_unit = ("days", 24) if least >= 48 and not (least % 24 or most % 24) else ("hours", 1)
+        return f"{to(least / hours_a_unit, most / hours_a_unit)} {unit}"
 
     @property
     def on(self) -> str:
@@ -104,15 +104,14 @@ def facts(estimates: Estimates | None = None) -> list[dict[str, Any]]:
 
 
 def lines(estimates: Estimates | None = None) -> Iterator[str]:
-    """Yield a paragraph per code for a screen, because a table would be too wide."""
     for code in codes():
-        name, architecture, developer, requires, gpu, node, time, kept = code.row
+        name, architecture, developer, requires, gpu, node, time, maintained = code.row
         yield f"{name}: {architecture}; {developer}"
         if code.use != INFERENCE:
             yield f"  multi-GPU {gpu}; multi-node {node}; training time {time}"
         if estimates is not None:
             yield from (f"  estimate: {text}" for text in _estimates(code, estimates))
-        yield f"  requires {requires}; maintained: {kept}"
+        yield f"  requires {requires}; maintained: {maintained}"
 
 
 def _estimates(code: Code, estimates: Estimates) -> list[str]:

@@ -11,7 +11,7 @@ from ordsmed.base.say import many
 from ordsmed.machines.suite.collect import RED
 from ordsmed.tell.report import parts
 from ordsmed.tell.report.parts import plain
-from ordsmed.tell.report.tables import Cells, ReportTable
+from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, sentence, short_number
 
 TITLE = "One table over systems"
 MAX_ROWS = 200  # rows shown of changes and of files left out; the JSON has all of them
@@ -119,6 +119,13 @@ def _left_out(facts: Mapping[str, Any]) -> ReportTable:
         cells.add(*cells.texts(("left_out", number), ("path", "reason")))
     about = f"{MAX_ROWS} of {count:,}, the JSON has all" if count > MAX_ROWS else ""
     return cells.table("left-out", "Left out", ["file", "why"], about)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return short_number(value)
+    text = str(value)
+    return sentence(text) if " " in text else cut(text)
 
 
 def markdown(facts: Mapping[str, Any]) -> str:

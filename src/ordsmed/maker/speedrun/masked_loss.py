@@ -30,7 +30,7 @@ TOGETHER = 25  # rows scored together
 def masked_loss(trained: Trained, corpus: Path) -> float | None:
     """Return the loss in nats on a corpus's held-out documents; None if none of them is as long as a row."""
     scorer, longest = ways.scorer(trained, "masked"), trained.settings.longest()
-    size = min(LENGTH, longest) - (longest - scorer.room)
+    size = min(LENGTH, longest) - (longest - scorer.max_tokens)
     total, count = 0.0, 0
     for half in range(2):
         drawn = random.Random(SEED)

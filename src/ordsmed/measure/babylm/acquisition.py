@@ -92,15 +92,15 @@ def curves(edition: Edition, revisions: Mapping[float, Sequence[Sequence[Any]]])
     averaged.
     """
     by: dict[str, Curve] = {}
-    for after in sorted(revisions):
+    for words_of_training in sorted(revisions):
         values_by_word: dict[str, list[float]] = defaultdict(list)
-        for word, surprisal, chance in revisions[after]:
+        for word, surprisal, chance in revisions[words_of_training]:
             by.setdefault(word, Curve([], [], chance))
             values_by_word[word].append(surprisal)
         for word, values in values_by_word.items():
-            kept = [sum(values) / len(values)] if edition == "2026" else values
-            by[word].after.extend([after] * len(kept))
-            by[word].surprisals.extend(kept)
+            averaged = [sum(values) / len(values)] if edition == "2026" else values
+            by[word].after.extend([words_of_training] * len(averaged))
+            by[word].surprisals.extend(averaged)
     return by
 
 

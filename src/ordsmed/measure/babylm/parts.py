@@ -145,8 +145,8 @@ def _entity(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuesti
     options = [text_of({"options": option}, "options", location) for option in options]
     if edition == "2026" and any("nothing" in option for option in options):
         return None
-    before = text_of(row, "input_prefix", location)
-    return SuiteQuestion(location, f"{stem}_{numops}_ops", [(before + option, len(before)) for option in options], 0)
+    context = text_of(row, "input_prefix", location)
+    return SuiteQuestion(location, f"{stem}_{numops}_ops", [(context + option, len(context)) for option in options], 0)
 
 
 def _comps(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuestion:
@@ -162,9 +162,9 @@ def _piqa(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuestion
     right = row.get("label")
     if not isinstance(right, int) or not 0 <= right < len(solutions):
         raise DataError(location, f"`label` is {right!r} of {len(solutions)}", "`solution0`, ... and the number of one")
-    before = text_of(row, "prompt", location)
+    context = text_of(row, "prompt", location)
     texts = [text_of({"solution": text}, "solution", location) for text in solutions]
-    return SuiteQuestion(location, "", [_ended(before, text, space=True) for text in texts], right)
+    return SuiteQuestion(location, "", [_ended(context, text, space=True) for text in texts], right)
 
 
 def _wug(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuestion:
@@ -178,9 +178,9 @@ def _wug(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuestion:
     return SuiteQuestion(location, "", [(text, 0) for text in texts], ratio)
 
 
-def _ended(before: str, ending: str, *, space: bool) -> tuple[str, int]:
+def _ended(context: str, ending: str, *, space: bool) -> tuple[str, int]:
     """Return a text and the character from which it is scored; `space`: the space before the ending, too."""
-    return f"{before} {ending}", len(before) + (not space)
+    return f"{context} {ending}", len(context) + (not space)
 
 
 ROWS: dict[str, Callable[[Row, str, str, Edition], SuiteQuestion | None]] = {
@@ -197,6 +197,5 @@ ROWS: dict[str, Callable[[Row, str, str, Edition], SuiteQuestion | None]] = {
 
 
 def check(question: SuiteQuestion) -> SuiteQuestion:
-    """Raise an error if a sentence holds half of a surrogate pair."""
     valid("".join(text for text, _ in question.sentences), question.place)
     return question

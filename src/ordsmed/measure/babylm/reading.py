@@ -56,7 +56,6 @@ class Gain:
 
     @property
     def log_likelihood(self) -> float:
-        """Increase of the log-likelihood of all reading times, in nats."""
         return self.rows / 2 * math.log((1 - self.without) / (1 - self.with_it))
 
 
@@ -69,8 +68,8 @@ def words(path: Path) -> Iterator[Word]:
     for location, row in records(path):
         if missing := [name for name in (*TEXTS, *NUMBERS) if name not in row]:
             raise DataError(location, f"has no column {missing[0]}", "the columns of reading_data.csv")
-        item, word, *before = (row[name] for name in TEXTS)
-        last = None if before[0] in NONE else (before[0], before[1])
+        item, word, *previous = (row[name] for name in TEXTS)
+        last = None if previous[0] in NONE else (previous[0], previous[1])
         yield Word(
             location, "None" if item in NONE else item, word, last, [_number(row, name, location) for name in NUMBERS]
         )
@@ -94,8 +93,8 @@ def _item(scorer: Scorer, context: str, target: int) -> Item:
     """Score a token after a context: causally, or as the first of three masks (Samuel 2024)."""
     tokenizer = scorer.tokenizer
     if scorer.way == "causal":
-        before = tokenizer.pipeline.encode(context, add_special_tokens=False).ids
-        return Item(np.asarray([*before, target], np.int64), first=len(before))
+        context_pieces = tokenizer.pipeline.encode(context, add_special_tokens=False).ids
+        return Item(np.asarray([*context_pieces, target], np.int64), first=len(context_pieces))
     masks = tokenizer.piece(tokenizer.mask or 0) * MASKS
     pieces = np.asarray(tokenizer.pipeline.encode(context + masks, add_special_tokens=False).ids, np.int64)
     at = len(pieces) - MASKS

@@ -102,34 +102,27 @@ def measure_overhead(recipe: Bench) -> dict[str, Any]:
 
 def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
     from ordsmed.data.loader import load
-    from ordsmed.train import loop
-    from ordsmed.train.callbacks import AfterStep, LoopState
 
     job, bare, ranks, phase = plan.build(), plan.build(), plan.ranks, plan.recipe.phases[0]
     bare.carry(0)
     ready = load(bare.rows(0), bare.share(0), 0, phase.steps, workers=0, device=ranks.device)
     rates = [phase.rate_at(step) for step in range(phase.steps)]
     moved = [([batch.to(ranks.device) for batch in batches], _counts(bare, batches)) for batches in ready]
-    loops, bares, began = [], [], [0.0]
 
-    def after_step(state: LoopState) -> None:
-        ended = now(ranks.device)
-        loops.append(ended - began[0])
-        _bare_step(bare, *moved[state.step - 1], rates[state.step - 1])
-        began[0] = now(ranks.device)
-        bares.append(began[0] - ended)
+    def bare_step(step: int, began: float) -> float:
+        _bare_step(bare, *moved[step - 1], rates[step - 1])
+        return began
 
-    with tempfile.TemporaryDirectory() as folder:
-        loop.train(job, Path(folder), 0, 1.0, callbacks=[AfterStep(after_step, every_rank=True)])
-    spent, needed = np.asarray([loops[WARM:], bares[WARM:]]) * 1e3
+    loops, bares = _alternate(job, bare_step)
+    loop_times, bare_times = np.asarray([loops[WARM:], bares[WARM:]]) * 1e3
     return {
         "model": settings.plain(recipe.model)["kind"],
         "width": recipe.model.width,
         "layers": recipe.model.layers,
         "objective": settings.plain(recipe.objective)["kind"],
-        "loop_ms": round(float(np.median(spent)), 3),
-        "arithmetic_ms": round(float(np.median(needed)), 3),
-        "overhead_ms": round(float(np.median(spent - needed)), 3),
+        "loop_ms": round(float(np.median(loop_times)), 3),
+        "arithmetic_ms": round(float(np.median(bare_times)), 3),
+        "overhead_ms": round(float(np.median(loop_times - bare_times)), 3),
         "length": recipe.length,
         "batch": recipe.batch,
         "micro": job.share(0).micro,
@@ -138,6 +131,30 @@ def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
         "device": str(ranks.device),
         "steps": recipe.steps,
     }
+
+
+def _alternate(job: Job, reference: Callable[[int, float], float]) -> tuple[list[float], list[float]]:
+    """Run the training loop, and a step of a reference after each of its steps; return the seconds of both.
+
+    `reference` gets the number of the step and the current time, and returns the time from which it is measured.
+    """
+    from ordsmed.train import loop
+    from ordsmed.train.callbacks import AfterStep, LoopState
+
+    device = job.ranks.device
+    loops, references, began = list[float](), list[float](), 0.0
+
+    def after_step(state: LoopState) -> None:
+        nonlocal began
+        ended = now(device)
+        loops.append(ended - began)
+        reference_began = reference(state.step, ended)
+        began = now(device)
+        references.append(began - reference_began)
+
+    with tempfile.TemporaryDirectory() as folder:
+        loop.train(job, Path(folder), 0, 1.0, callbacks=[AfterStep(after_step, every_rank=True)])
+    return loops, references
 
 
 def _bare_step(job: Job, batches: list[Batch], counts: dict[str, float], rate: float) -> None:
@@ -174,8 +191,6 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
 
     from ordsmed.data.loader import load
     from ordsmed.measure.bench.plain import PlainBiLm
-    from ordsmed.train import loop
-    from ordsmed.train.callbacks import AfterStep, LoopState
 
     ranks = job.ranks
     job.carry(0)
@@ -185,26 +200,21 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
     share = dataclasses.replace(job.share(0), micro=recipe.batch)
     ready = load(job.rows(0), share, 0, steps, workers=0, device=ranks.device)
     carried = [job.objective.state[name].clone() for name in ("h", "c")]
-    loops, plains, began = [], [], [0.0]
 
-    def after_step(state: LoopState) -> None:
-        ended = now(ranks.device)
-        loops.append(ended - began[0])
+    def plain_step(step: int, began: float) -> float:
         [batch] = next(ready)
-        began[0] = now(ranks.device)
+        began = now(ranks.device)  # rows are made outside of the measurement
         loss, *carried[:] = plain(batch.to(ranks.device), *carried)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(plain.parameters(), job.recipe.clip)
         for group in optimizer.param_groups:
-            group["lr"] = job.phases[0].rate_at(state.step - 1)
+            group["lr"] = job.phases[0].rate_at(step - 1)
         optimizer.step()
         optimizer.zero_grad()
-        plains.append(now(ranks.device) - began[0])
-        began[0] = now(ranks.device)
+        return began
 
-    with tempfile.TemporaryDirectory() as folder:
-        loop.train(job, Path(folder), 0, 1.0, callbacks=[AfterStep(after_step, every_rank=True)])
-    loop_seconds, plain_seconds = (float(np.median(spent[WARM:])) for spent in (loops, plains))
+    loops, plains = _alternate(job, plain_step)
+    loop_seconds, plain_seconds = (float(np.median(seconds[WARM:])) for seconds in (loops, plains))
     words = recipe.batch * recipe.length
     different = [len(job.rows(0).batch(np.arange(recipe.batch) + recipe.batch * s).words) - 1 for s in range(3)]  # type: ignore[arg-type]
     return {
@@ -227,7 +237,7 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
 
 
 def measure_loader(recipe: Bench) -> dict[str, Any]:
-    """Measure how many real tokens per second of finished batches one process on one core makes."""
+    """Measure the tokens per second, without padding, of the batches that one process on one core makes."""
     from ordsmed.data.encode import Encoded
 
     encoded = Encoded(made_up.random_store(recipe.vocabulary, recipe.tokens))
@@ -251,7 +261,7 @@ def measure_loader(recipe: Bench) -> dict[str, Any]:
 
 
 def measure_windows(recipe: Bench) -> dict[str, Any]:
-    """Measure the time of a large store's index map, and of a step's rows at the start and a million steps later."""
+    """Measure the time to build the index map of a large store, and to make the rows of an early and of a late step."""
     from ordsmed.data.order import draw
     from ordsmed.data.windows import Fitted
 
@@ -264,12 +274,12 @@ def measure_windows(recipe: Bench) -> dict[str, Any]:
 
     def step(number: int) -> float:
         numbers = np.arange(number * recipe.batch, (number + 1) * recipe.batch)
-        spent = []
+        seconds_of_calls = []
         for _ in range(20):
             began = time.perf_counter()
             windows.spans(draw(numbers, len(windows), 0))
-            spent.append(time.perf_counter() - began)
-        return round(min(spent) * 1e3, 3)
+            seconds_of_calls.append(time.perf_counter() - began)
+        return round(min(seconds_of_calls) * 1e3, 3)
 
     return {
         "sentences": recipe.sentences,
@@ -307,7 +317,7 @@ def measure_pairs(recipe: Bench) -> dict[str, Any]:
         examples.group(group)
     walked = time.perf_counter() - began
     last = len(rows) - examples.share
-    spent = [batch(begin) for begin in range(last, len(rows) - recipe.batch + 1, recipe.batch)]
+    seconds_of_batches = [batch(begin) for begin in range(last, len(rows) - recipe.batch + 1, recipe.batch)]
     return {
         "style": recipe.style,
         "sentences": recipe.sentences,
@@ -319,7 +329,7 @@ def measure_pairs(recipe: Bench) -> dict[str, Any]:
         "first_batch_seconds": round(first, 3),
         "epoch_seconds": round(walked, 2),
         "examples_per_second": round(len(rows) / walked),
-        "batch_ms": round(float(np.median(spent or [first])) * 1e3, 3),
+        "batch_ms": round(float(np.median(seconds_of_batches or [first])) * 1e3, 3),
         "second_epoch_seconds": round(batch(len(rows)), 3),
     }
 
@@ -343,7 +353,6 @@ def _skewed_source(sentences: int) -> MadeUp:
 
 
 def measure_encode(recipe: Bench) -> dict[str, Any]:
-    """Compare `encode` with `encode_batch_fast` of the tokenizers library on the same sentences and cores."""
     import resource
 
     from ordsmed.corpus.folder import documents, parts

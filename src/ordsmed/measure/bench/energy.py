@@ -82,10 +82,10 @@ def _sampled_gpu_energy(device: torch.device) -> Iterator[tuple[str, Joules]]:
 
     def sample() -> None:
         nonlocal total
-        before = time.perf_counter()
+        previous = time.perf_counter()
         while not stop.wait(OFTEN):
             watts, moment = torch.cuda.power_draw(device) / 1e3, time.perf_counter()
-            total, before = total + watts * (moment - before), moment
+            total, previous = total + watts * (moment - previous), moment
 
     thread = Thread(target=sample, name="energy", daemon=True)
     thread.start()

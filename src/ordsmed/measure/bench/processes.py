@@ -1,4 +1,4 @@
-"""Processes of a measurement: like those of a training, without its folder, lock and watch."""
+"""Prepare and connect the processes of a measurement, like a training but without its folder, lock and watch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ P = TypeVar("P", bound=Plan)
 
 
 @contextlib.contextmanager
-def met(kind: type[P], training: Training) -> Iterator[P]:
+def connected_plan(kind: type[P], training: Training) -> Iterator[P]:
     """Yield the plan of a training after its data are prepared and its processes have connected."""
     layout = training.layout
-    alone = prepare(layout.device, layout.threads or None)
-    shape = layout.shape(alone.world)
-    plan = kind.of(training, dataclasses.replace(alone, shape=shape)).completed(make=True)
+    unconnected = prepare(layout.device, layout.threads or None)
+    shape = layout.shape(unconnected.world)
+    plan = kind.of(training, dataclasses.replace(unconnected, shape=shape)).completed(make=True)
     ranks = join(plan.ranks, shape, layout.patience)
     try:
         yield with_fastest_precision(plan.on(ranks))

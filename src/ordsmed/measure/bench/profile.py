@@ -33,7 +33,7 @@ LOOKED_UP = ("embedding", "index", "gather")  # table lookups are not scores
 
 
 @dataclass(frozen=True)
-class Wide:
+class VocabularySizes:
     """Widths of vocabulary scores; tables may be padded to round sizes, by up to `room`."""
 
     sizes: Set[int]
@@ -46,7 +46,7 @@ class Wide:
 @dataclass
 class Profile:
     device: torch.device
-    wide: Wide
+    wide: VocabularySizes
     attends: bool  # does the network have attention?
     seconds: dict[str, float] = field(default_factory=dict)
     began: float = 0.0
@@ -60,40 +60,42 @@ class Profile:
         self.profiler.__enter__()
         self.began = time.perf_counter()
 
-    def end(self, waited: float) -> None:
-        """Stop the profiler; `waited` is the number of seconds in which the steps waited for rows."""
+    def end(self, waiting: float) -> None:
+        """Stop the profiler; `waiting` is the number of seconds in which the steps waited for rows."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         total = time.perf_counter() - self.began
         self.profiler.__exit__(None, None, None)
         cuda = self.device.type == "cuda"
-        busy = sorted_out(self.profiler.events() or (), self.wide, cuda=cuda, attends=self.attends)
-        self.seconds = {**busy, "waiting": waited, "between": max(0.0, total - waited - sum(busy.values()))}
+        busy = seconds_by_kind(self.profiler.events() or (), self.wide, cuda=cuda, attends=self.attends)
+        self.seconds = {**busy, "waiting": waiting, "between": max(0.0, total - waiting - sum(busy.values()))}
 
     def shares(self) -> dict[str, float]:
         total = sum(self.seconds.values())
         return {kind: round(self.seconds[kind] / total, 4) for kind in KINDS}
 
 
-def sorted_out(events: Iterable[FunctionEvent], wide: Wide, *, cuda: bool, attends: bool) -> dict[str, float]:
+def seconds_by_kind(
+    events: Iterable[FunctionEvent], vocabulary_sizes: VocabularySizes, *, cuda: bool, attends: bool
+) -> dict[str, float]:
     """Return the seconds of operations by kind: of their kernels on a GPU, their own on a CPU.
 
     Kernels that no operation started belong to the optimizer, because it may use custom kernels.
     """
-    spent, kernels = collections.Counter[str](), 0.0
+    seconds_of_kind, kernels = collections.Counter[str](), 0.0
     for event in events:
         if event.device_type != torch.autograd.DeviceType.CPU:
             kernels += 0 if event.is_user_annotation else event.self_device_time_total / 1e6
             continue
         microseconds = event.self_device_time_total if cuda else event.self_cpu_time_total
         if microseconds > 0:
-            spent[kind_of(event, wide, attends=attends)] += microseconds / 1e6
-    seconds = {kind: float(spent[kind]) for kind in KINDS[:5]}
+            seconds_of_kind[kind_of(event, vocabulary_sizes, attends=attends)] += microseconds / 1e6
+    seconds = {kind: float(seconds_of_kind[kind]) for kind in KINDS[:5]}
     seconds["optimizer"] += max(0.0, kernels - sum(seconds.values())) if cuda else 0.0
     return seconds
 
 
-def kind_of(event: FunctionEvent, wide: Wide, *, attends: bool) -> str:
+def kind_of(event: FunctionEvent, vocabulary_sizes: VocabularySizes, *, attends: bool) -> str:
     names = [event.name, *(caller.name for caller in _callers(event))]
     if any(word in name for name in names for word in OPTIMIZER):
         return "optimizer"
@@ -102,7 +104,7 @@ def kind_of(event: FunctionEvent, wide: Wide, *, attends: bool) -> str:
     if any(SAMPLED in name for name in names):
         return "head"
     sizes = {size for shape in event.input_shapes or () for size in _sizes(shape)}
-    if any(size in wide for size in sizes) and not any(word in event.name for word in LOOKED_UP):
+    if any(size in vocabulary_sizes for size in sizes) and not any(word in event.name for word in LOOKED_UP):
         return "head"
     return "products" if any(word in event.name for word in PRODUCTS) else "other"
 

@@ -26,7 +26,7 @@ def source(name: str) -> str:
     return str(_tables()[name]["source"])
 
 
-def beside(name: str, timing: Measurement) -> list[dict[str, Any]]:
+def comparable(name: str, timing: Measurement) -> list[dict[str, Any]]:
     """Return published figures of the same network, length, number of devices, precision class and batch."""
     mixed, table = timing.precision in HALF, _tables()[name]
     if any(getattr(timing, key) != value for key, value in table["network"].items()):

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from ordsmed.base.measurements import DEFAULT_PATH
+from ordsmed.base.checks import or_more
+from ordsmed.base.measurements import PLACE
 from ordsmed.base.menu import Menu
 from ordsmed.base.settings import as_toml
 from ordsmed.measure.bench import published_figures
@@ -158,9 +159,7 @@ class Bench:
         for name in (needed | {"finetune": task, "predict": task}).get(self.measure, ()):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: missing; wanted a [{name}] to measure")
-        for name, least in LEAST.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
+        or_more(self, **LEAST)
         for name, default, measures in (
             ("profile", 0, STEPS[:1]),
             ("beside", "none", STEPS[:1]),

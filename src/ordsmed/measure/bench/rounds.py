@@ -19,7 +19,7 @@ from ordsmed.train.watch import Watch
 if TYPE_CHECKING:
     import torch
 
-Turn = Callable[[int], None]  # runs this many steps of the reference
+RunSteps = Callable[[int], None]  # runs this many steps of the reference
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Rounds:
     count: int  # number of rounds, at most `steps` are used
     warm: int  # warm-up steps
     joules: Joules
-    beside: Turn | None = None  # reference that runs between rounds
+    reference: RunSteps | None = None  # reference that runs between rounds
     seconds: list[float] = field(default_factory=list)  # per step, of each round
-    others: list[float] = field(default_factory=list)  # the same for the reference
+    reference_seconds: list[float] = field(default_factory=list)  # the same for the reference
     graphs: Callable[[], int] = int  # number of graphs compiled so far
     energies: list[float] = field(default_factory=list)  # joules of each round
     compiled: list[bool] = field(default_factory=list)  # for each round: was anything compiled?
@@ -55,7 +55,7 @@ class Rounds:
         self.ends = self.warm + np.linspace(0, self.steps, min(self.count, self.steps) + 1).astype(int)
         self.began, self.joules_then, self.graphs_then = 0.0, 0.0, 0
 
-    def each(self, step: int) -> None:
+    def end_of_step(self, step: int) -> None:
         """Record that the host has finished step `step` of the loop."""
         if step not in self.ends:
             return
@@ -65,8 +65,8 @@ class Rounds:
             self.seconds.append((ended - self.began) / size)
             self.energies.append(joules - self.joules_then)
             self.compiled.append(self.graphs() > self.graphs_then)
-        if self.beside and step < self.ends[-1]:
-            ended = self._turn(ended)
+        if self.reference and step < self.ends[-1]:
+            ended = self._run_reference(ended)
             joules = self.joules()
         self.began, self.joules_then, self.graphs_then = ended, joules, self.graphs()
 
@@ -78,19 +78,19 @@ class Rounds:
         """Return the values of rounds in which nothing was compiled, or all values if there is no such round."""
         return [value for value, late in zip(values, self.compiled, strict=True) if not late] or list(values)
 
-    def _turn(self, began: float) -> float:
-        assert self.beside
+    def _run_reference(self, began: float) -> float:
+        assert self.reference
         if not self.seconds:
-            self.beside(self.warm)
+            self.reference(self.warm)
             began = now(self.device)
         size = int(self.ends[len(self.seconds) + 1] - self.ends[len(self.seconds)])
-        self.beside(size)
+        self.reference(size)
         ended = now(self.device)
-        self.others.append((ended - began) / size)
+        self.reference_seconds.append((ended - began) / size)
         return ended
 
 
-class RowsWatch(Watch):
+class RowWaits(Watch):
     waited = 0.0
 
     def at(self, step: int, stage: str) -> None:

@@ -27,14 +27,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from ordsmed.base import files, run
+from ordsmed.base import files
 from ordsmed.base.errors import RunError, meant
 from ordsmed.base.launch.local import end_with_parent
-from ordsmed.base.measurements import DEFAULT_PATH
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import markdown
-from ordsmed.measure.bench.measurement import here
+from ordsmed.measure.bench.measurement import versions
 from ordsmed.measure.bench.recipe import Bench
+from ordsmed.measure.bench.table import place_of, store
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
 COMMON = (
@@ -93,15 +93,11 @@ def measure_serving(name: str, recipe: Bench, *, json_line: bool) -> list[str]:
         "family": facts["family"],
         "ask": method,
         "url": recipe.url,
-        **here(),
+        **versions(),
         "rows": rows,
     }
     if recipe.keep:
-        path = DEFAULT_PATH.parent / f"{run.title(name)}.json"
-        with files.survive_disk(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(path, table)
-        files.write_text(path.with_suffix(".md"), "\n".join(lines(table)) + "\n")
+        store(place_of(name), table, lines(table))
     return [json.dumps(table)] if json_line else lines(table)
 
 
@@ -131,11 +127,11 @@ def _cell(url: str, method: str, length: int, clients: int, recipe: Bench) -> di
     bodies = [json.dumps(REQUESTS[method](text, recipe.written)).encode() for text in texts]
     address = f"{url}/score" if method == "score" else f"{url}/api/{method}"
     load(address, bodies[:WARM], min(clients, WARM), recipe.seconds)
-    before = _model_seconds(url)
+    model_seconds_before = _model_seconds(url)
     result = load(address, bodies, clients, recipe.seconds)
     if not result.latencies:
         raise RunError(url, f"answered none of {method}: {result.statuses}", "at least one answer")
-    computed = _model_seconds(url) - before
+    computed = _model_seconds(url) - model_seconds_before
     row: dict[str, Any] = {"words": length or "mixed", "tokens": _tokens(url, texts), "clients": clients}
     row["requests_per_second"] = round(result.rate, 1)
     if method == "generate":

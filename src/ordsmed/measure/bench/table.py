@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import ordsmed
-from ordsmed.base import files, measurements, run, settings
+from ordsmed.base import files, measurements, run, screen, settings
 from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.measurements import DEFAULT_PATH, Measurement
@@ -96,10 +96,7 @@ def measured_table(
             measurements.add(Path(recipe.keep), result.measured)
         if recipe.keep:
             table = summary(name, axes, results)
-            with files.survive_disk(location):
-                location.parent.mkdir(parents=True, exist_ok=True)
-            files.write_json(location, table)
-            files.write_text(location.with_suffix(".md"), "\n".join(markdown(table)) + "\n")
+            store(location, table, markdown(table))
             part.add(result)
     table = summary(name, axes, results)
     if recipe.keep:
@@ -109,6 +106,14 @@ def measured_table(
     if left and recipe.keep:
         left(location)
     return [json.dumps(table)] if json_line else markdown(table)
+
+
+def store(path: Path, table: dict[str, Any], lines: Sequence[str]) -> None:
+    """Write a table as JSON, and its lines as Markdown next to it."""
+    with files.survive_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(path, table)
+    files.write_text(path.with_suffix(".md"), "\n".join(lines) + "\n")
 
 
 class TablePart:
@@ -239,7 +244,7 @@ def _rows(result: CellResult, axes: Axes, measured: Sequence[Measurement]) -> It
         if "profile" in result.facts:
             line["profile"] = result.facts["profile"]
         if axes.published:
-            line["published"] = published_figures.beside(axes.published, measurement)
+            line["published"] = published_figures.comparable(axes.published, measurement)
         yield line
 
 
@@ -291,9 +296,9 @@ def speed_up(measurement: Measurement, all_of: Sequence[Measurement]) -> float |
     return round(measurement.sequences_per_second / fastest, 2) if fastest else None
 
 
-def scaling(measurement: Measurement, all_of: Sequence[Measurement], way: str) -> float | None:
+def scaling(measurement: Measurement, all_of: Sequence[Measurement], kind: str) -> float | None:
     """Return the rate of n devices over that of one, for equal rows per device (weak) or in total (strong)."""
-    times = measurement.processes if way == "weak" else 1
+    times = measurement.processes if kind == "weak" else 1
     baselines = [
         row
         for row in all_of
@@ -307,20 +312,20 @@ def scaling(measurement: Measurement, all_of: Sequence[Measurement], way: str) -
 def hours_by_way(measured: Sequence[Measurement], train: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """Return the hours to train on `train`, for each setup measured at all of its lengths, with speed-ups over fp32."""
     names = (*(name for name in WORK if name != "length"), "processes", "layout", "precision")
-    ways: dict[tuple[Any, ...], dict[int, Measurement]] = {}
+    setups: dict[tuple[Any, ...], dict[int, Measurement]] = {}
     for row in measured:
         if row.measure == "training":
-            rates = ways.setdefault(tuple(getattr(row, name) for name in names), {})
+            rates = setups.setdefault(tuple(getattr(row, name) for name in names), {})
             if row.length not in rates or rates[row.length].sequences_per_second < row.sequences_per_second:
                 rates[row.length] = row
     hours = {
         key: sum(rows / rates[length].sequences_per_second for length, rows in train) / SECONDS
-        for key, rates in ways.items()
+        for key, rates in setups.items()
         if {length for length, _ in train} <= rates.keys()
     }
     lines = []
     for key, needed in hours.items():
-        first = next(iter(ways[key].values()))
+        first = next(iter(setups[key].values()))
         baselines = [
             hours[whole] for name in WHOLE if (whole := (*key[:-1], name)) in hours and first.precision not in WHOLE
         ]
@@ -379,9 +384,9 @@ def grid(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
     if not names:
         return []
-    lines = [[name.replace("_", " ") for name in names], ["---"] * len(names)]
-    lines += [[_cell(row.get(name)) for name in names] for row in rows]
-    return [f"| {' | '.join(line)} |" for line in lines]
+    return screen.markdown(
+        [name.replace("_", " ") for name in names], [[_cell(row.get(name)) for name in names] for row in rows]
+    )
 
 
 def _cell(value: object) -> str:

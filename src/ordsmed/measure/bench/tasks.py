@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.machine.devices import name_of
 from ordsmed.base.machine.memory import peak_memory, reset_peak_memory
 from ordsmed.base.machine.speed import measured_peak
 from ordsmed.base.measurements import Measurement
 from ordsmed.measure.bench import synthetic as made_up
-from ordsmed.measure.bench.measurement import WARM, here, now, of_all, with_dropout
+from ordsmed.measure.bench.measurement import WARM, measurement_of, now, over_processes, with_dropout
 from ordsmed.measure.bench.recipe import Bench
 
 if TYPE_CHECKING:
@@ -60,24 +59,24 @@ def _measure_steps(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measur
     ]
     packed = job.rows(0)
     assert isinstance(packed, ExampleRows)
-    alone = _padded(packed.packing, job)
+    padded_packing = _padded(packed.packing, job)
     ready = [
         load(rows, share, 0, steps, workers=job.workers, device=device)
-        for rows in (packed, ExampleRows(packed.features, alone, *packed.key))
+        for rows in (packed, ExampleRows(packed.features, padded_packing, *packed.key))
     ]
-    spent: list[list[float]] = [[], []]
+    seconds_by_packing: list[list[float]] = [[], []]
     sizes: list[list[tuple[int, int]]] = [[], []]  # positions and tokens of each step
     reset_peak_memory(device)
     for block in blocks:
-        for way, source in enumerate(ready):
+        for packing, source in enumerate(ready):
             began = now(device)
             for step in map(int, block):
                 batches = next(source)
                 loop.train_step(job, batches, rate, 0, step, step=step + 1)
                 tokens = sum(int(batch.spans[:, 1].sum()) for batch in batches if batch.spans is not None)
-                sizes[way].append((sum(batch.tokens.numel() for batch in batches), tokens))
-            spent[way] += [(now(device) - began) / len(block)] * len(block)
-    packed_seconds, padded_seconds = (seconds[WARM:] for seconds in spent)
+                sizes[packing].append((sum(batch.tokens.numel() for batch in batches), tokens))
+            seconds_by_packing[packing] += [(now(device) - began) / len(block)] * len(block)
+    packed_seconds, padded_seconds = (seconds[WARM:] for seconds in seconds_by_packing)
     positions, tokens, padded = _summed(job, [np.sum(way_sizes[WARM:], axis=0) for way_sizes in sizes])
     results = [
         _measurement(recipe, job, recipe.batch, seconds, tokens / recipe.steps, software)
@@ -115,21 +114,21 @@ def _measure_batches(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Meas
     task = trained.objective
     assert isinstance(task, Task)
     assert isinstance(rows, ExampleRows)
-    ways = [rows.packing, _padded(rows.packing, job)]
+    packings = [rows.packing, _padded(rows.packing, job)]
     facts: dict[str, Any] = _description(recipe, job) | {"length": job.phases[0].length}
     results = list[Measurement]()
     for batch, times in recipe.batches:
-        spent: list[list[float]] = [[], []]
+        seconds_by_packing: list[list[float]] = [[], []]
         tokens = 0
         reset_peak_memory(device)
-        for turn in range(times + 1):  # the first turn is a warm-up
-            examples = part(rows.features, np.arange(turn * batch, (turn + 1) * batch) % len(rows))
-            tokens += int(examples.sizes.sum()) if turn else 0
-            for way, packing in enumerate(ways):
+        for repetition in range(times + 1):  # the first turn is a warm-up
+            examples = part(rows.features, np.arange(repetition * batch, (repetition + 1) * batch) % len(rows))
+            tokens += int(examples.sizes.sum()) if repetition else 0
+            for number, packing in enumerate(packings):
                 began = now(device)
                 predict_all(task, examples, packing, job.ranks, within=trained.within)
-                spent[way].append(now(device) - began)
-        packed_seconds, padded_seconds = (seconds[1:] for seconds in spent)
+                seconds_by_packing[number].append(now(device) - began)
+        packed_seconds, padded_seconds = (seconds[1:] for seconds in seconds_by_packing)
         facts[f"batch_{batch}"] = {
             "times": times,
             **summary(batch, packed_seconds),
@@ -144,7 +143,7 @@ def _measure_batches(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Meas
 
 
 def _for_inference(job: Job) -> Trained:
-    """Return the network as other commands open it, without a training's weight casts and gradient kernels."""
+    """Return the network as the commands of inference open it, without the casts and kernels of a training."""
     from ordsmed.nn.kernels import switch
     from ordsmed.weights.trained_model import Trained
 
@@ -158,49 +157,26 @@ def _for_inference(job: Job) -> Trained:
 
 def _measurement(recipe: Bench, job: Job, batch: int, seconds: Seconds, tokens: float, software: str) -> Measurement:
     """Return the measurement that estimates use; prediction needs a third of a step's arithmetic."""
-    ranks, layout, model = job.ranks, job.recipe.layout, job.recipe.model
-    learning, length, median = recipe.measure == "finetune", job.phases[0].length, float(np.median(seconds))
-    # count full rows of the examples' tokens for both ways: padding is not useful work
-    flops = job.objective.flops(1, length) * tokens / length / (1 if learning else 3) / median
-    peak, (memory, _) = (
-        measured_peak(ranks.device, layout.precision) * ranks.world,
-        of_all(ranks, peak_memory(ranks.device), 0),
-    )
-    return Measurement(
-        bench="",
+    ranks, learning, length = job.ranks, recipe.measure == "finetune", job.phases[0].length
+    memory, _ = over_processes(ranks, peak_memory(ranks.device), 0)
+    return measurement_of(
+        job,
+        (float(np.median(seconds)), min(seconds), max(seconds)),
+        batch=batch,
+        tokens=tokens,
+        # without padding, which is not useful work, so that both packings have the same FLOPs
+        flops=job.objective.flops(1, length) * tokens / length / (1 if learning else 3),
+        peak=measured_peak(ranks.device, job.recipe.layout.precision) * ranks.world,
+        memory=memory,
         measure=recipe.measure,
         software=software,
-        family=settings.plain(model)["kind"],
         task=settings.plain(recipe.task)["kind"],
         optimizer=settings.plain(job.recipe.optimizer)["kind"] if learning else "",
-        width=model.width,
-        layers=model.layers,
-        parameters=sum(p.numel() for p in job.objective.parameters()),
-        vocabulary=job.tokenizer.vocabulary,
         length=length,
-        batch=batch,
         micro=job.share(0).micro if learning else batch,
-        dropout=getattr(model, "dropout", 0.0) if learning else 0.0,
-        precision=layout.precision,
-        compile=layout.compile,
-        recompute=layout.recompute,
-        layout="x".join(map(str, ranks.shape)),
-        device=name_of(ranks.device),
-        kind=ranks.device.type,
-        processes=ranks.world,
-        threads=ranks.threads,
+        dropout=getattr(job.recipe.model, "dropout", 0.0) if learning else 0.0,
         steps=len(seconds),
         rounds=len(seconds),
-        step_seconds=median,
-        step_seconds_least=min(seconds),
-        step_seconds_most=max(seconds),
-        sequences_per_second=batch / median,
-        tokens_per_second=tokens / median,
-        flops_per_second=flops,
-        peak=peak,
-        share_of_peak=flops / peak,
-        memory=memory,
-        **here(),
     )
 
 
@@ -256,10 +232,10 @@ def part(features: Features, chosen: Ints) -> Features:
 
 @contextlib.contextmanager
 def _job(recipe: Bench) -> Iterator[Job]:
-    from ordsmed.measure.bench.processes import met
+    from ordsmed.measure.bench.processes import connected_plan
     from ordsmed.train.finetune.plan import FinetuningPlan
 
-    with met(FinetuningPlan, _finetuning(recipe)) as plan:
+    with connected_plan(FinetuningPlan, _finetuning(recipe)) as plan:
         yield plan.build()
 
 

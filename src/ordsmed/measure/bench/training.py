@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ordsmed.base import settings
-from ordsmed.base.machine.devices import name_of
 from ordsmed.base.machine.memory import peak_memory, reset_peak_memory
 from ordsmed.base.machine.speed import measured_peak
 from ordsmed.base.measurements import Measurement
 from ordsmed.learn.phases import Phase
 from ordsmed.measure.bench import energy, synthetic
-from ordsmed.measure.bench.measurement import WARM, here, of_all, with_dropout
-from ordsmed.measure.bench.processes import met
-from ordsmed.measure.bench.profile import Profile, Wide
+from ordsmed.measure.bench.measurement import WARM, measurement_of, over_processes, with_dropout
+from ordsmed.measure.bench.processes import connected_plan
+from ordsmed.measure.bench.profile import Profile, VocabularySizes
 from ordsmed.measure.bench.recipe import Bench
-from ordsmed.measure.bench.rounds import Rounds, RowsWatch, Spread
+from ordsmed.measure.bench.rounds import Rounds, RowWaits, Spread
 from ordsmed.train import loop
 from ordsmed.train.callbacks import AfterStep, LoopState
 from ordsmed.train.plan import attention_kernels
@@ -45,24 +44,26 @@ def measure_training(recipe: Bench) -> tuple[Facts, list[Measurement]]:
         ranks = job.ranks
         peak = measured_peak(ranks.device, job.recipe.layout.precision)
         with energy.meter(ranks.device) as (source, joules):
-            rounds, profiled, waited = _steps(recipe, job, joules, peak)
+            rounds, profiled, waiting_share = _steps(recipe, job, joules, peak)
         steady = rounds.steady(rounds.seconds)
-        memory, spent = of_all(ranks, peak_memory(ranks.device), rounds.energy)
+        memory, energy_spent = over_processes(ranks, peak_memory(ranks.device), rounds.energy)
         measurement = _measurement(recipe, job, Spread.of(steady), peak=peak * ranks.world, memory=memory)
-        attention = "".join(attention_kernels(plan))
-        ways: Facts = {
+        attention = "".join(plan.attention())
+        implementations: Facts = {
             "kernels": job.kernels.removeprefix("kernels: "),
             "attention": attention.removeprefix("attention: "),
         }
-        measurement = dataclasses.replace(measurement, rounds=len(steady), **ways)
+        measurement = dataclasses.replace(measurement, rounds=len(steady), **implementations)
         if source:
-            measurement = dataclasses.replace(measurement, energy=spent, energy_of=source)
-        facts = _facts(recipe, job, measurement, waited) | {name: way for name, way in ways.items() if way}
+            measurement = dataclasses.replace(measurement, energy=energy_spent, energy_of=source)
+        facts = _facts(recipe, job, measurement, waiting_share) | {
+            name: implementation for name, implementation in implementations.items() if implementation
+        }
         if len(steady) < len(rounds.seconds):
             facts["rounds_left_out"] = len(rounds.seconds) - len(steady)  # rounds with compilation
         results = [measurement]
-        if rounds.others:
-            reference = beside(measurement, Spread.of(rounds.steady(rounds.others)))
+        if rounds.reference_seconds:
+            reference = reference_measurement(measurement, Spread.of(rounds.steady(rounds.reference_seconds)))
             facts |= _compared(rounds, reference)
             results.append(reference)
         if profiled:
@@ -91,7 +92,7 @@ def planned(recipe: Bench, **changes: Any) -> Iterator[PretrainingPlan]:
         layout=recipe.layout,
         **changes,
     )
-    with met(PretrainingPlan, training) as plan:
+    with connected_plan(PretrainingPlan, training) as plan:
         yield plan
 
 
@@ -112,14 +113,16 @@ def _steps(recipe: Bench, job: Job, joules: energy.Joules, peak: float) -> tuple
         reference,
         graphs=(lambda: compiler.graphs) if compiler else int,
     )
-    watch = RowsWatch(ranks, recipe.layout.patience)
-    profiled = Profile(ranks.device, wide(job), hasattr(job.recipe.model, "heads")) if recipe.profile else None
+    watch = RowWaits(ranks, recipe.layout.patience)
+    profiled = (
+        Profile(ranks.device, vocabulary_sizes(job), hasattr(job.recipe.model, "heads")) if recipe.profile else None
+    )
     last = WARM + recipe.steps
     reset_peak_memory(ranks.device)
 
     def after_step(state: LoopState) -> None:
         step = state.step
-        rounds.each(step)
+        rounds.end_of_step(step)
         if step in (WARM, last):
             waits.append(watch.waited)
         if profiled and step == last:
@@ -129,53 +132,32 @@ def _steps(recipe: Bench, job: Job, joules: energy.Joules, peak: float) -> tuple
 
     with tempfile.TemporaryDirectory() as folder:
         loop.train(job, Path(folder), 0, peak, callbacks=[AfterStep(after_step, every_rank=True)], watch=watch)
-    waited = (waits[-1] - waits[0]) / (sum(rounds.seconds) / len(rounds.seconds) * recipe.steps)
-    return rounds, profiled, waited
+    waiting_share = (waits[-1] - waits[0]) / (sum(rounds.seconds) / len(rounds.seconds) * recipe.steps)
+    return rounds, profiled, waiting_share
 
 
-def wide(job: Job) -> Wide:
-    return Wide({job.tokenizer.vocabulary})
+def vocabulary_sizes(job: Job) -> VocabularySizes:
+    return VocabularySizes({job.tokenizer.vocabulary})
 
 
 def _measurement(recipe: Bench, job: Job, seconds: Spread, *, peak: float, memory: int) -> Measurement:
-    ranks, layout = job.ranks, job.recipe.layout
-    flops = job.objective.flops(recipe.batch, recipe.length) / seconds.median
-    model: Any = job.recipe.model
-    return Measurement(
-        bench="",
+    return measurement_of(
+        job,
+        (seconds.median, seconds.least, seconds.most),
+        batch=recipe.batch,
+        tokens=recipe.batch * recipe.length * filled(job),
+        flops=job.objective.flops(recipe.batch, recipe.length),
+        peak=peak,
+        memory=memory,
         measure="training",
         software="ordsmed",
-        family=settings.plain(model)["kind"],
         task=settings.plain(recipe.objective)["kind"],
         optimizer=settings.plain(job.recipe.optimizer)["kind"],
-        width=model.width,
-        layers=model.layers,
-        parameters=sum(p.numel() for p in job.objective.parameters()),
-        vocabulary=job.tokenizer.vocabulary,
         length=recipe.length,
-        batch=recipe.batch,
         micro=job.share(0).micro,
-        dropout=getattr(model, "dropout", 0.0),
-        precision=layout.precision,
-        compile=layout.compile,
-        recompute=layout.recompute,
-        layout="x".join(map(str, ranks.shape)),
-        device=name_of(ranks.device),
-        kind=ranks.device.type,
-        processes=ranks.world,
-        threads=ranks.threads,
+        dropout=getattr(job.recipe.model, "dropout", 0.0),
         steps=recipe.steps,
         rounds=min(recipe.rounds, recipe.steps),
-        step_seconds=seconds.median,
-        step_seconds_least=seconds.least,
-        step_seconds_most=seconds.most,
-        sequences_per_second=recipe.batch / seconds.median,
-        tokens_per_second=recipe.batch * recipe.length * filled(job) / seconds.median,
-        flops_per_second=flops,
-        peak=peak,
-        share_of_peak=flops / peak if peak else 0.0,
-        memory=memory,
-        **here(),
     )
 
 
@@ -186,8 +168,8 @@ def filled(job: Job) -> float:
     return 1.0 if batch.documents is None else float((batch.documents > 0).double().mean())
 
 
-def beside(timing: Measurement, seconds: Spread, software: str = "transformers") -> Measurement:
-    """Return the measurement of a reference doing the same work; its memory is unknown."""
+def reference_measurement(timing: Measurement, seconds: Spread, software: str = "transformers") -> Measurement:
+    """Return the measurement of a reference that does the same work in `seconds` per step; its memory is unknown."""
     slower = seconds.median / timing.step_seconds
     rates = ("sequences_per_second", "tokens_per_second", "flops_per_second", "share_of_peak")
     return dataclasses.replace(
@@ -206,7 +188,7 @@ def beside(timing: Measurement, seconds: Spread, software: str = "transformers")
 
 
 def _compared(rounds: Rounds, reference: Measurement) -> Facts:
-    pairs = np.divide(rounds.steady(rounds.others), rounds.steady(rounds.seconds))
+    pairs = np.divide(rounds.steady(rounds.reference_seconds), rounds.steady(rounds.seconds))
     return {
         reference.software: {
             "sequences_per_second": round(reference.sequences_per_second, 3),
@@ -218,7 +200,7 @@ def _compared(rounds: Rounds, reference: Measurement) -> Facts:
     }
 
 
-def _facts(recipe: Bench, job: Job, timing: Measurement, waited: float) -> Facts:
+def _facts(recipe: Bench, job: Job, timing: Measurement, waiting_share: float) -> Facts:
     energy_told = {"joules_a_step": round(timing.energy, 2), "energy_of": timing.energy_of} if timing.energy else {}
     return {
         "model": timing.family,
@@ -244,7 +226,7 @@ def _facts(recipe: Bench, job: Job, timing: Measurement, waited: float) -> Facts
         "step_seconds": round(timing.step_seconds, 4),
         "step_seconds_least": round(timing.step_seconds_least, 4),
         "step_seconds_most": round(timing.step_seconds_most, 4),
-        "waited": round(waited, 4),
+        "waited": round(waiting_share, 4),
         "gflops": round(timing.flops_per_second / 1e9, 1),
         "peak_gflops": round(timing.peak / 1e9, 1),
         "memory_mb": timing.memory >> 20,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PREDICTED = 0.15
 NONE = -100  # label of positions that are not predicted
-MADE_UP = 8  # micro-batches, used cyclically
+MADE_UP = 8  # synthetic micro-batches, which are used cyclically
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,6 @@ class TransformersStep:
 
 
 def _networks(job: Job) -> list[nn.Module]:
-    """Build the classes that our exports name; the generator comes before the discriminator."""
     try:
         import transformers
     except ModuleNotFoundError:

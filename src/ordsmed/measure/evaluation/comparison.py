@@ -20,7 +20,7 @@ from ordsmed.base.keys import value_key
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import markdown
 from ordsmed.learn.score.paired_tests import Clustered, clustered, holm, sign_test
-from ordsmed.measure.evaluation.results import AWAY, Result, asked_of, finite
+from ordsmed.measure.evaluation.results import AWAY, Result, finite, probe_key
 from ordsmed.measure.likelihood.probe import PairedExample
 from ordsmed.weights.probe_results import said, who
 
@@ -63,7 +63,7 @@ class Compared:
 
     def plain(self) -> dict[str, Any]:
         about = {name: getattr(self, name) for name in ("probe", "files", "score", "first", "second", "examples")}
-        over = {
+        statistics = {
             "difference": self.over.mean,
             "error": self.over.error,
             "interval": [*self.over.interval],
@@ -72,7 +72,7 @@ class Compared:
         }
         return {
             **about,
-            **over,
+            **statistics,
             "paradigms": [{**vars(paradigm), "difference": paradigm.difference} for paradigm in self.paradigms],
         }
 
@@ -94,11 +94,11 @@ def compare(results: Sequence[Result]) -> list[Compared]:
     groups: dict[str, list[Result]] = defaultdict(list)
     for result in results:
         if hasattr(result.probe, "compared"):  # user-defined probes may not have it
-            groups[asked_of(result.plain())].append(result)
+            groups[probe_key(result.plain())].append(result)
     comparisons = []
-    for first, *rest in groups.values():
-        if len({result.model for result in (first, *rest)}) == len(rest) + 1:
-            comparisons += [comparison for second in rest for comparison in _compared(first, second)]
+    for first, *later in groups.values():
+        if len({result.model for result in (first, *later)}) == len(later) + 1:
+            comparisons += [comparison for second in later for comparison in _compared(first, second)]
     return comparisons
 
 

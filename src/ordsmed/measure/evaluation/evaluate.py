@@ -21,12 +21,12 @@ from ordsmed.base.snapshots import reached
 from ordsmed.data.unknown import MOST, TOLD, UnknownTokens
 from ordsmed.data.word_counts import counted
 from ordsmed.learn.task import LateInteraction
-from ordsmed.measure.evaluation.results import Result, draw, draw_models, place_of, write_each, write_table
-from ordsmed.measure.evaluation.score_cache import Kept, key_of, model_key
-from ordsmed.measure.evaluation.vectors import VectorAsking
+from ordsmed.measure.evaluation.results import Result, draw, draw_models, results_folder, write_each, write_table
+from ordsmed.measure.evaluation.score_cache import ScoreCache, key_of, model_key
+from ordsmed.measure.evaluation.vectors import VectorProbeRun
 from ordsmed.measure.likelihood import sampled_windows, ways
 from ordsmed.measure.likelihood.items import Scorer
-from ordsmed.measure.likelihood.probe import Example, Finding, Probe, Record, paths_of
+from ordsmed.measure.likelihood.probe import Example, Finding, Probe, paths_of, read_records
 from ordsmed.measure.vectors.probe import VectorProbe
 from ordsmed.text import read
 from ordsmed.train.mesh.layout import Layout, parse
@@ -39,11 +39,11 @@ from ordsmed.weights.trained_model import Trained, can_multiply, known, open_mod
 
 COST = 1 << 16  # tokens per chunk
 PATIENCE = 600.0  # seconds after which a process stops waiting for the others
-Revisions = dict[int, dict[float, list[Record]]]  # probe number -> words of training -> records
+Revisions = dict[int, dict[float, list[Any]]]  # probe number -> words of training -> records
 
 
 @dataclass(frozen=True)
-class Means:
+class ComputeOptions:
     """Options of the computation: device, threads, layout, precision, and whether stored scores are reused."""
 
     device: str = "auto"
@@ -58,7 +58,7 @@ class Means:
 class Setup:
     ranks: Ranks
     layout: Layout
-    means: Means
+    means: ComputeOptions
     out: str | None  # None: next to the model
 
 
@@ -68,11 +68,11 @@ def evaluate(
     *,
     step: int | str | None = None,
     out: str | None = None,
-    means: Means | None = None,
+    means: ComputeOptions | None = None,
     each: str | None = None,
 ) -> list[Result]:
     """Run every probe on every model; return the results on the first process, an empty list on the others."""
-    means = means or Means()
+    means = means or ComputeOptions()
     check(models, probes, each, step, out)
     known(means.precision)
     ranks = prepare(means.device, means.threads, flags=True)
@@ -107,8 +107,8 @@ def _write_summary(folder: Path) -> None:
 
 
 def _say_charts(charts: Sequence[tuple[Path, str]]) -> None:
-    for path, over in charts:
-        say(f"{path}: drawn over {over}")
+    for path, axis in charts:
+        say(f"{path}: drawn over {axis}")
 
 
 def check(
@@ -132,9 +132,9 @@ def check(
         raise RecipeError("--each", f"{each} is a folder", "a file to write")
     folders = (("--out", out), ("--each", each and str(Path(each).parent)))
     for flag, name in folders:
-        inner = next((path for path in (Path(name), *Path(name).parents) if path.exists()), None) if name else None
-        if inner is not None and not inner.is_dir():
-            raise RecipeError(flag, f"{inner} is not a folder", "a folder to write into")
+        existing = next((path for path in (Path(name), *Path(name).parents) if path.exists()), None) if name else None
+        if existing is not None and not existing.is_dir():
+            raise RecipeError(flag, f"{existing} is not a folder", "a folder to write into")
 
 
 def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
@@ -148,16 +148,16 @@ def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
 def _revisions(origin: Origin, step: int | None, probes: Sequence[Probe | VectorProbe], setup: Setup) -> Revisions:
     """Run probes on the revisions of a run, if they need it.
 
-    A revision is a checkpoint kept after a number of training words. Return records by probe number and words.
+    A revision is a checkpoint cache after a number of training words. Return records by probe number and words.
     """
     revisions = [
         (counted(label), at) for label, at in reached(origin.folder / "checkpoints") if step is None or at <= step
     ]
     result: Revisions = {}
     for number, probe in enumerate(probes):
-        inner = probe.at_revisions() if revisions and hasattr(probe, "at_revisions") else None
-        for words, at in revisions if inner is not None else ():
-            for finding in _run_probes(origin, at, [cast(Probe, inner)], setup):
+        revision_probe = probe.at_revisions() if revisions and hasattr(probe, "at_revisions") else None
+        for words, at in revisions if revision_probe is not None else ():
+            for finding in _run_probes(origin, at, [cast(Probe, revision_probe)], setup):
                 finding.write()
                 result.setdefault(number, {})[words] = finding.records
     return result
@@ -191,7 +191,7 @@ def ask(
     """Run a probe on an open model, on its device, and store the result like `ordsmed evaluate`."""
     check([str(trained.folder)], [probe], None)
     trained.check_heads()
-    means = Means(anew=anew, precision=trained.precision, max_unknown=max_unknown)
+    means = ComputeOptions(anew=anew, precision=trained.precision, max_unknown=max_unknown)
     setup = Setup(trained.ranks, Layout(sequence=False), means, out)
     [result] = _findings(trained, str(trained.folder), [probe], setup)
     result.write()
@@ -210,7 +210,7 @@ def _findings(
         else probe.fits(cast(Scorer, scorer), f"{trained.folder}: {kind_of(probe)}")
         for probe, scorer in scorers
     ]
-    key, folder, learned_from = model_key(trained), place_of(trained.folder, setup.out), seen(trained)
+    key, folder, learned_from = model_key(trained), results_folder(trained.folder, setup.out), seen(trained)
     if layout.tensor > 1 and not trained.settings.capabilities.tensor:
         wrong = f"found {layout.tensor} as its last number, but the layers of {trained.kind} cannot be split"
         raise RecipeError("--layout", wrong, "1", "`--devices N` alone distributes the texts")
@@ -223,14 +223,14 @@ def _findings(
     for number, ((probe, scorer), line) in enumerate(zip(scorers, options, strict=True)):
         paths, files = _files(probe)
         title = f"{kind_of(probe)}-{Path(files[0]).name.split('.')[0]}"
-        kept = Kept(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank)
-        task = _asking(probe, scorer, trained, kept, means.max_unknown)
+        cache = ScoreCache(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank)
+        task = _probe_run(probe, scorer, trained, cache, means.max_unknown)
         result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
         if result is not None:
             finding, records = result
-            if inner := (revisions or {}).get(number):
-                finding = cast(Any, probe).with_revisions(records, inner)
-            line = "; ".join(filter(None, (line, finding.how)))
+            if revision_records := (revisions or {}).get(number):
+                finding = cast(Any, probe).with_revisions(records, revision_records)
+            line = "; ".join(filter(None, (line, finding.note)))
             yield Result(
                 name,
                 trained.step,
@@ -238,9 +238,9 @@ def _findings(
                 scorer.way,
                 files,
                 title,
-                task.kept.key,
+                task.cache.key,
                 folder,
-                replace(finding, how=line),
+                replace(finding, note=line),
                 records,
                 means.precision,
                 learned_from,
@@ -248,17 +248,17 @@ def _findings(
             )
 
 
-def _asking(
+def _probe_run(
     probe: Probe | VectorProbe,
     reader: Scorer | TextEncoder | TokenEncoder,
     trained: Trained,
-    kept: Kept,
+    cache: ScoreCache,
     max_unknown: float,
-) -> Asking | VectorAsking:
+) -> ProbeRun | VectorProbeRun:
     if isinstance(probe, VectorProbe):
         encoder = replace(cast(TextEncoder | TokenEncoder, reader), trained=trained)
-        return VectorAsking(probe, encoder, trained.ranks, kept, max_unknown)
-    return Asking(probe, cast(Scorer, reader), trained.ranks, kept, trained.within, max_unknown)
+        return VectorProbeRun(probe, encoder, trained.ranks, cache, max_unknown)
+    return ProbeRun(probe, cast(Scorer, reader), trained.ranks, cache, trained.within, max_unknown)
 
 
 def _reader(trained: Trained, probe: Probe | VectorProbe) -> Scorer | TextEncoder | TokenEncoder:
@@ -281,49 +281,49 @@ def _files(probe: Probe | VectorProbe) -> tuple[list[Path], list[str]]:
 
 
 @dataclass(frozen=True)
-class Asking:
+class ProbeRun:
     probe: Probe
     scorer: Scorer
     ranks: Ranks
-    kept: Kept
+    cache: ScoreCache
     within: Callable[[], Any] = nullcontext  # context that sets the precision of matrix products
     max_unknown: float = MOST
 
-    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
-        """Return the finding and its records; None on all ranks but the first."""
+    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Any]] | None:
+        """Return the finding and its records on the first rank, None on the others."""
         if anew and self.ranks.first:
-            self.kept.clear()
-        barrier(self.ranks)
-        done = self.kept.chunks()
-        barrier(self.ranks)  # no rank adds a chunk before all ranks have looked
-        costs = on_rank0(self.ranks, self._costs)  # so that an error in a file is reported once
+            self.cache.clear()
+        wait(self.ranks)
+        done = self.cache.chunks()
+        wait(self.ranks)  # no rank adds a chunk before all ranks have looked
+        costs = first_alone(self.ranks, self._costs)  # so that an error in a file is reported once
         if not costs:
             raise DataError(", ".join(self.probe.files), "holds nothing to score", "texts")
         remaining = [number for number in range(len(costs)) if number not in done]
-        mine = remaining[self.ranks.data_rank :: self.ranks.data_world]
+        chunks_of_rank = remaining[self.ranks.data_rank :: self.ranks.data_world]
         if done and remaining:
             say(f"{title}: resumes after {1 - sum(costs[n] for n in remaining) / sum(costs):.0%} that are stored")
-        if mine:
-            self._score(title, set(mine), costs)
-        barrier(self.ranks)
+        if chunks_of_rank:
+            self._score(title, set(chunks_of_rank), costs)
+        wait(self.ranks)
         if not self.ranks.first:
             return None
-        done = self.kept.chunks()
-        records = [record for number in range(len(costs)) for record in done[number]]
+        done = self.cache.chunks()
+        records = read_records(self.probe, [row for number in range(len(costs)) for row in done[number]])
         return self.probe.finding(records), records
 
-    def _score(self, title: str, mine: set[int], costs: list[int]) -> None:
-        total = sum(costs[number] for number in mine)
+    def _score(self, title: str, chunks_of_rank: set[int], costs: list[int]) -> None:
+        total = sum(costs[number] for number in chunks_of_rank)
         with Progress(title, total, "tokens", every=30) as shown:
             for number, chunk in enumerate(self._chunks()):
-                if number not in mine:
+                if number not in chunks_of_rank:
                     continue
                 items = [item for example in chunk for item in example.items]
                 with self.within():
                     scores = iter(self.scorer.scores(items, best=self.probe.best))
                 records = [self.probe.record(example, [next(scores) for _ in example.items]) for example in chunk]
                 if self.ranks.tensor_rank == 0:
-                    self.kept.add(number, records)
+                    self.cache.add(number, records)
                 shown.add(costs[number])
 
     def _costs(self) -> list[int]:
@@ -340,7 +340,6 @@ class Asking:
         return costs
 
     def _chunks(self) -> Iterator[list[Example]]:
-        """Yield examples in chunks of about `COST` tokens, whose limits depend on the content alone."""
         chunk: list[Example] = []
         cost = 0
         for example in self.probe.examples(self.scorer):

@@ -21,7 +21,7 @@ from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import say
 from ordsmed.base.screen import markdown
-from ordsmed.measure.likelihood.probe import Finding, Probe, Record
+from ordsmed.measure.likelihood.probe import Finding, Probe
 from ordsmed.measure.vectors.probe import VectorProbe
 from ordsmed.weights.probe_results import HEAD, SCORES, question, read, read_one, rows, said, who
 
@@ -41,7 +41,7 @@ class Result:
     key: str
     folder: Path
     finding: Finding
-    records: list[Record]
+    records: list[Any]
     precision: str = "fp32"
     seen: dict[str, int] = field(default_factory=dict)  # tokens and, if known, words of training up to this step
     cutting: str = ""  # hash that is equal for models whose tokenizers split all texts the same way
@@ -58,7 +58,7 @@ class Result:
             "way": self.way,
             "precision": self.precision,
         }
-        facts = {**self.finding.plain(), **about, "files": self.files, "settings": options, "how": self.finding.how}
+        facts = {**self.finding.plain(), **about, "files": self.files, "settings": options, "how": self.finding.note}
         facts |= {"seen": self.seen} if self.seen else {}
         return dict(finite({**facts, "key": self.key}))
 
@@ -91,7 +91,7 @@ def write_each(results: Sequence[Result], out: str) -> None:
     files.write_text(Path(out), "".join(lines))
 
 
-def place_of(folder: Path, out: str | None) -> Path:
+def results_folder(folder: Path, out: str | None) -> Path:
     """Return the folder for a model's results; if the model's folder is read-only, another one, with a note."""
     if out is not None:
         return Path(out)
@@ -123,7 +123,7 @@ def table(results: Sequence[Result]) -> list[str]:
     cells = [row for result in results for row in rows(result.plain())]
     lines = markdown(HEAD, cells, padded=True)
     for result in results:
-        lines += [f"{kind_of(result.probe)}: {result.finding.how}"] if result.finding.how else []
+        lines += [f"{kind_of(result.probe)}: {result.finding.note}"] if result.finding.note else []
         for title, head, cells in result.finding.tables:
             lines += [
                 "",
@@ -146,11 +146,11 @@ def draw(folder: Path) -> list[tuple[Path, str]]:
         if result.get("step") is not None:
             groups.setdefault(question(result), []).append(result)
     drawn = []
-    for same, group in groups.items():
+    for key, group in groups.items():
         if len({result["step"] for result in group}) < 2:
             continue
         title = f"{rows(group[0])[0][1]} of {rows(group[0])[0][2]}" if rows(group[0]) else ""
-        drawn += _drawn(folder / _name(group[0], same), title, group, {"step": "steps", **_axes(group)})
+        drawn += _drawn(folder / _name(group[0], key), title, group, {"step": "steps", **_axes(group)})
     return drawn
 
 
@@ -158,21 +158,21 @@ def draw_models(results: Sequence[Result], out: str | None) -> list[tuple[Path, 
     """Draw charts of several models that answered the same probe at several steps, over words or tokens seen."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in (result.plain() for result in results):
-        groups.setdefault(asked_of(row), []).append(row)
+        groups.setdefault(probe_key(row), []).append(row)
     drawn = []
-    for same, group in groups.items():
+    for key, group in groups.items():
         models = list(dict.fromkeys(row["model"] for row in group))
         if len(models) < 2 or len(group) == len(models) or len({_score(row) for row in group}) > 1:
             continue
         short = [Path(model).name for model in models]
         names = dict(zip(models, short if len({*short}) == len(short) else models, strict=True))
         several = [{**row, "name": names[row["model"]]} for row in group]
-        path = (AWAY if out is None else Path(out)) / _name(group[0], json.dumps([same, models]))
+        path = (AWAY if out is None else Path(out)) / _name(group[0], json.dumps([key, models]))
         drawn += _drawn(path, f"{group[0]['probe']} of {rows(group[0])[0][2]}", several, _axes(group))
     return drawn
 
 
-def asked_of(result: dict[str, Any]) -> str:
+def probe_key(result: dict[str, Any]) -> str:
     """Return a text that identifies a probe with its files and settings, independent of the model."""
     return json.dumps([result["probe"], result["files"], result["precision"], result["settings"]], sort_keys=True)
 
@@ -210,12 +210,11 @@ def _score(result: dict[str, Any]) -> str:
     return next((key for key, value in result.items() if isinstance(value, float)), "")
 
 
-def _name(result: dict[str, Any], same: str) -> str:
-    return f"{result['probe']}-{Path(result['files'][0]).name.split('.')[0]}-{value_key(same, 8)}"
+def _name(result: dict[str, Any], key: str) -> str:
+    return f"{result['probe']}-{Path(result['files'][0]).name.split('.')[0]}-{value_key(key, 8)}"
 
 
 def finite(value: Any) -> Any:
-    """Replace NaN and infinite numbers by None, because JSON has neither."""
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list):

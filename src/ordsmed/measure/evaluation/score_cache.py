@@ -1,7 +1,7 @@
 """Scores on disk, so that an interrupted evaluation resumes: one line per chunk, appended as soon as it is scored.
 
-scores/parts/KEY.RANK.jsonl      [0, [record, record, ...]]
-                                 [2, [record, ...]]              chunks in any order; an incomplete line is ignored
+    scores/parts/KEY.RANK.jsonl      [0, [record, record, ...]]
+                                     [2, [record, ...]]          chunks in any order; an incomplete line is ignored
 
 The key is a hash of everything that changes a score: weights, tokenizer, settings, and the files with their names.
 """
@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ordsmed.base import files, settings
 from ordsmed.base.keys import value_key
@@ -45,13 +47,14 @@ def key_of(model: dict[str, str], probe: object, paths: list[Path], way: str, pr
     return value_key(table, 16, any_order=True)
 
 
-class Kept:
+class ScoreCache:
     """Stored chunks of one evaluation, of all ranks."""
 
     def __init__(self, folder: Path, key: str, rank: int = 0) -> None:
         self.folder, self.key, self.rank = folder, key, rank
 
-    def chunks(self) -> dict[int, list[Record]]:
+    def chunks(self) -> dict[int, list[list[Any]]]:
+        """Return the stored records of each chunk, as lists of their values."""
         result = {}
         for path in sorted(self.folder.glob(f"{self.key}.*.jsonl")):
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -62,13 +65,14 @@ class Kept:
                 result[int(number)] = records
         return result
 
-    def add(self, number: int, records: list[Record]) -> None:
+    def add(self, number: int, records: Sequence[Record | list[Any]]) -> None:
+        rows = [record.to_list() if isinstance(record, Record) else record for record in records]
         path = self.folder / f"{self.key}.{self.rank}.jsonl"
         with files.survive_disk(path):
             self.folder.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
                 position = file.tell()
-                line = json.dumps([number, records]).encode() + b"\n"
+                line = json.dumps([number, rows]).encode() + b"\n"
                 file.write((b"\n" if position and not _ends(path) else b"") + line)
                 file.flush()
                 os.fsync(file.fileno())

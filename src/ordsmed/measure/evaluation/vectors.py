@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from ordsmed.base.say import Progress, say
 from ordsmed.data.pieces import Ints
 from ordsmed.data.unknown import MOST, UnknownTokens
 from ordsmed.learn.embedding.maxsim import TokenRows
-from ordsmed.measure.evaluation.score_cache import Kept
-from ordsmed.measure.likelihood.probe import Finding, Record
+from ordsmed.measure.evaluation.score_cache import ScoreCache
+from ordsmed.measure.likelihood.probe import Finding, read_records
 from ordsmed.measure.vectors.probe import VectorProbe
 from ordsmed.measure.vectors.reading import Floats, VectorFile
 from ordsmed.use.text_encoder import TextEncoder
@@ -40,19 +41,19 @@ class TextBlock:
 
 
 @dataclass(frozen=True)
-class VectorAsking:
+class VectorProbeRun:
     probe: VectorProbe
     encoder: TextEncoder | TokenEncoder
     ranks: Ranks
-    kept: Kept
+    cache: ScoreCache
     max_unknown: float = MOST
 
     @cached_property
     def groups(self) -> dict[str, Sequence[str]]:
         return self.probe.groups()
 
-    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
-        done = on_rank0(self.ranks, lambda: self._begin(anew=anew))
+    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Any]] | None:
+        done = first_alone(self.ranks, lambda: self._begin(anew=anew))
         blocks = self._blocks()
         if len(blocks) not in done:
             self._read(title, [block for block in blocks if block.number not in done], len(blocks))
@@ -60,10 +61,10 @@ class VectorAsking:
         if not self.ranks.first:
             return None
         if len(blocks) not in done:
-            self.kept.add(len(blocks), self.probe.records(self._vectors()))
+            self.cache.add(len(blocks), self.probe.records(self._vectors()))
         for file in self._files.values():
             file.path.unlink(missing_ok=True)
-        records = self.kept.chunks()[len(blocks)]
+        records = read_records(self.probe, self.cache.chunks()[len(blocks)])
         return self.probe.finding(records), records
 
     def _begin(self, *, anew: bool) -> list[int]:
@@ -75,10 +76,10 @@ class VectorAsking:
         count = len(self._blocks())
         self._check()
         if anew:
-            self.kept.clear()
-        done = [*self.kept.chunks()]
+            self.cache.clear()
+        done = [*self.cache.chunks()]
         if count not in done and not (done and all(file.path.exists() for file in self._files.values())):
-            self.kept.clear()
+            self.cache.clear()
             width = self.encoder.width
             for name, file in self._files.items():
                 file.make(int(self._starts[name][-1]), width)
@@ -112,17 +113,17 @@ class VectorAsking:
 
     @cached_property
     def _files(self) -> dict[str, VectorFile]:
-        folder, key = self.kept.folder, self.kept.key
+        folder, key = self.cache.folder, self.cache.key
         return {name: VectorFile(folder / f"{key}.{name or 'text'}.npy") for name in self.groups}
 
     def _read(self, title: str, remaining: Sequence[TextBlock], total: int) -> None:
         if 0 < len(remaining) < total:
             say(f"{title}: resumes after {1 - len(remaining) / total:.0%} that are stored")
-        mine = remaining[self.ranks.data_rank :: self.ranks.data_world]
-        with Progress(title, sum(len(block.texts) for block in mine), "texts", every=30) as shown:
-            for block in mine:
+        blocks_of_rank = remaining[self.ranks.data_rank :: self.ranks.data_world]
+        with Progress(title, sum(len(block.texts) for block in blocks_of_rank), "texts", every=30) as shown:
+            for block in blocks_of_rank:
                 vectors = np.concatenate([*self.encoder.vectors(block.texts, block.group, rows=BLOCK)])
                 if self.ranks.tensor_rank == 0:
                     self._files[block.group].write(int(self._starts[block.group][block.begin]), vectors)
-                    self.kept.add(block.number, [])
+                    self.cache.add(block.number, [])
                 shown.add(len(block.texts))

@@ -34,7 +34,7 @@ class LinearJudge(Choice):
         return self._model.labels
 
     def span(self, label: str) -> tuple[float, float] | None:
-        return (0.0, 1.0) if label else linear.ends(self.labels())
+        return (0.0, 1.0) if label else linear.label_range(self.labels())
 
     def score(self, text: str, label: str) -> float:
         model = self._model

@@ -18,7 +18,7 @@ from ordsmed.base.menu import Choice, kind_of
 from ordsmed.learn.task import Task
 from ordsmed.measure.likelihood import running, ways
 from ordsmed.measure.likelihood.items import Scorer
-from ordsmed.measure.likelihood.windows import Cutting
+from ordsmed.measure.likelihood.windows import Cutting, with_scores
 from ordsmed.text import read
 from ordsmed.use.predict import classified
 from ordsmed.weights.origin import Origin
@@ -90,21 +90,21 @@ class ModelJudge(Choice):
 
 
 def _bits(scorer: Scorer, cutting: Cutting, text: str) -> float:
-    lead = 0 if scorer.lead is None else len(scorer.lead)
-    if lead + len(scorer.cut([text[:LOOKED_AT]])[0]) < (1 if cutting.by_line else 2):
+    start_count = 0 if scorer.start_tokens is None else len(scorer.start_tokens)
+    if start_count + len(scorer.cut([text[:LOOKED_AT]])[0]) < (1 if cutting.by_line else 2):
         return UNTOLD
     records = []
     for example in running.of_text(scorer, cutting, "judge", [text]):
         scores = scorer.scores(list(example.items))
-        records.append([*example.about, -sum(item.total for item in scores), sum(len(item.logs) for item in scores)])
+        records.append(with_scores(example.about, scores))
     return float(running.finding(records).facts["bits_per_byte"])
 
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads_before)

@@ -27,8 +27,8 @@ LONGEST = 1 << 14  # words of an item
 class BiScorer:
     """Scores words with an ELMo, on the device it is on."""
 
-    room = LONGEST
-    lead: Ints | None = None
+    max_tokens = LONGEST
+    start_tokens: Ints | None = None
     by_line = True
 
     def __init__(self, trained: Trained, way: str) -> None:
@@ -69,13 +69,13 @@ class BiScorer:
         directions = [torch.nn.utils.rnn.pad_sequence(x, batch_first=True).to(device) for x in (ahead, back)]
         lengths = torch.tensor([len(row) for row in ahead], device=device)
         tops = model.read(vectors, *directions, *model.silence(len(items)), lengths)[0][-1]
-        ways = {}
-        for way, top, turn in (("forward", tops[0], 1), ("backward", tops[1], -1)):
-            if self.way in (way, "mean"):
-                ways[way] = self._predicted(top, items, turn, best)
+        scores_by_direction = {}
+        for direction, top, sign in (("forward", tops[0], 1), ("backward", tops[1], -1)):
+            if self.way in (direction, "mean"):
+                scores_by_direction[direction] = self._predicted(top, items, sign, best)
         if self.way != "mean":
-            return ways[self.way]
-        pairs = zip(ways["forward"], ways["backward"], strict=True)
+            return scores_by_direction[self.way]
+        pairs = zip(scores_by_direction["forward"], scores_by_direction["backward"], strict=True)
         return [Scores((forward.logs + backward.logs) / 2, forward.best & backward.best) for forward, backward in pairs]
 
     def _predicted(self, top: Tensor, items: list[Item], turn: int, best: bool) -> list[Scores]:

@@ -16,12 +16,12 @@ from ordsmed.learn.score.paired_tests import clustered
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import (
     TOGETHER,
+    AnyRecord,
     Example,
     Finding,
     PairedExample,
-    Record,
     fits,
-    room_of,
+    max_tokens_of,
     share,
     valid,
 )
@@ -31,11 +31,11 @@ from ordsmed.measure.likelihood.probe import (
 class ChoiceQuestion:
     place: str
     choices: Sequence[tuple[str, str]]
-    about: Record
+    about: list[Any]  # group, place, and what else the probe's `record` needs
 
 
 class ChoiceProbe:
-    """Probe whose records begin with the group and the place of an example; `marks` returns what was right."""
+    """Base class of the probe. Its records have a `group` and a `place`, or are lists that begin with them."""
 
     start: bool = True  # put the start token before contexts? It always precedes an ending without context
     best: ClassVar[bool] = False
@@ -43,24 +43,22 @@ class ChoiceProbe:
     COUNTED: ClassVar[tuple[str, str]] = ("examples", "group")  # names of examples and of their groups in results
 
     def fits(self, scorer: Scorer, location: str) -> str:
-        """Return no note, because models of every family can answer."""
         return ""
 
     def questions(self) -> Iterator[ChoiceQuestion]:
         raise NotImplementedError
 
-    def marks(self, record: Record) -> dict[str, bool]:
+    def marks(self, record: AnyRecord) -> dict[str, bool]:
         """Return for each metric whether the right choice is the likeliest."""
         raise NotImplementedError
 
-    def guess(self, record: Record) -> float:
-        """Return the probability that a random choice is right."""
+    def guess(self, record: AnyRecord) -> float:
         raise NotImplementedError
 
-    def facts(self, records: list[Record]) -> dict[str, Any]:
+    def facts(self, records: list[Any]) -> dict[str, Any]:
         return {}
 
-    def how(self, records: list[Record]) -> str:
+    def note(self, records: list[Any]) -> str:
         return ""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
@@ -78,14 +76,14 @@ class ChoiceProbe:
             for question in group:
                 pairs = list(dict.fromkeys(question.choices))
                 items = [_item(cuts, scorer, *pair, self.start) for pair in pairs]
-                shown = [shortened(scorer, item) for item in items]
+                shown = [shorten(scorer, item) for item in items]
                 for item, pair in zip(shown, pairs, strict=True):
                     fits(scorer, item, question.place, "".join(pair))
                 dropped = max(len(a) - len(b) for a, b in zip(items, shown, strict=True))
-                which = [pairs.index(pair) for pair in question.choices]
-                yield Example(tuple(shown), [which, dropped, *question.about])
+                item_numbers = [pairs.index(pair) for pair in question.choices]
+                yield Example(tuple(shown), [item_numbers, dropped, *question.about])
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[Any]) -> Finding:
         """Return the accuracy by each metric, with errors clustered by group, as examples of a group correlate."""
         compared, (unit, group) = self.compared(records), self.COUNTED
         groups = [result.group for result in compared]
@@ -96,7 +94,7 @@ class ChoiceProbe:
         first = next(iter(over))
         by: dict[str, list[bool]] = defaultdict(list)
         for record in records:
-            by[record[0]].append(self.marks(record)[first])
+            by[_group_and_place(record)[0]].append(self.marks(record)[first])
         shares = {name: share(sum(marks), len(marks)) for name, marks in by.items()}
         rows: list[list[Any]] = [[name, len(by[name]), *shares[name]] for name in by]
         facts = {metric: result.mean for metric, result in over.items()} | {unit: len(records)} | self.facts(records)
@@ -108,20 +106,24 @@ class ChoiceProbe:
             facts |= {f"{group}s": len(rows), f"{group}_mean": mean.mean}
             errors |= {f"{group}_mean": mean.error}
             tables = [(f"by {group}", ["", unit, first, "error"], rows)]
-        return Finding(facts, errors, dict.fromkeys(over, chance), tables, self.how(records))
+        return Finding(facts, errors, dict.fromkeys(over, chance), tables, self.note(records))
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
-        several = len({record[0] for record in records}) > 1  # in a single group, examples are independent
+    def compared(self, records: list[Any]) -> list[PairedExample]:
+        groups, locations = zip(*map(_group_and_place, records), strict=True)
+        several = len(set(groups)) > 1  # in a single group, examples are independent
         return [
-            PairedExample(
-                record[1], record[0] if several else "", {k: 100.0 * v for k, v in self.marks(record).items()}
-            )
-            for record in records
+            PairedExample(place, group if several else "", {k: 100.0 * v for k, v in self.marks(record).items()})
+            for record, group, place in zip(records, groups, locations, strict=True)
         ]
 
 
+def _group_and_place(record: AnyRecord) -> tuple[str, str]:
+    """Return group and place of a record; a list holds them as its first two values."""
+    return (record[0], record[1]) if isinstance(record, list) else (record.group, record.place)
+
+
 def scores_by_choice(example: Example, scores: list[Scores]) -> list[Scores]:
-    """Return the scores of every choice; choices with the same tokens share them."""
+    """Return the scores of every choice. Choices with the same tokens were scored once and share their scores."""
     known: dict[tuple[int, ...], Scores] = {}
     for item, result in zip(example.items, scores, strict=True):
         known.setdefault((item.first, *item.pieces.tolist()), result)
@@ -130,16 +132,16 @@ def scores_by_choice(example: Example, scores: list[Scores]) -> list[Scores]:
 
 
 def _item(cuts: dict[str, Item], scorer: Scorer, context: str, ending: str, start: bool) -> Item:
-    whole, before = cuts[context + ending], context.rstrip()
-    first = max(len(cuts[before]) if before else 0, whole.first)
-    return replace(whole, first=min(first, len(whole)), sign=start or not before)
+    whole, stripped_context = cuts[context + ending], context.rstrip()
+    first = max(len(cuts[stripped_context]) if stripped_context else 0, whole.first)
+    return replace(whole, first=min(first, len(whole)), sign=start or not stripped_context)
 
 
-def shortened(scorer: Scorer, item: Item) -> Item:
+def shorten(scorer: Scorer, item: Item) -> Item:
     """Shorten an item that is too long for the model: keep its end, without the start token."""
-    if len(item) <= room_of(scorer, sign=item.sign) or not item.first:
+    if len(item) <= max_tokens_of(scorer, sign=item.sign) or not item.first:
         return item
-    drop = min(max(len(item) - room_of(scorer, sign=False), 0), item.first - 1)
+    drop = min(max(len(item) - max_tokens_of(scorer, sign=False), 0), item.first - 1)
     return replace(item, pieces=item.pieces[drop:], words=item.words[drop:], first=item.first - drop, sign=False)
 
 

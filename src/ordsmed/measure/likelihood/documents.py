@@ -23,7 +23,6 @@ TRIED = 64  # positions at which a cut is tried
 
 
 def documents(files: Sequence[str], key: str) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield each document's place and its text in blocks."""
     for name in files:
         if kind_of_folder(Path(name)) is FolderKind.STORE:
             remedy = "`--probe perplexity` reads it, as its only input; for a masked model `pseudo_perplexity`"
@@ -77,19 +76,18 @@ def _end(scorer: Scorer, text: str, begin: int) -> int:
             at = max(text.rfind(sign, begin + 1, at) for sign in spaces)
             if at <= begin:
                 break
-            before = text[max(at - BESIDE, begin) : at]
+            left = text[max(at - BESIDE, begin) : at]
             behind = text[at : at + BESIDE]
-            whole, *both = (item.pieces for item in scorer.cut([before + behind, before, behind]))
+            whole, *both = (item.pieces for item in scorer.cut([left + behind, left, behind]))
             if np.array_equal(whole, np.concatenate(both)):
                 return at
     return 0
 
 
 def lines(blocks: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a text that are not empty, without line ends."""
-    rest = ""
+    remainder = ""
     for block in blocks:
-        *whole, rest = (rest + block).split("\n")
+        *whole, remainder = (remainder + block).split("\n")
         yield from filter(str.strip, whole)
-    if rest.strip():
-        yield rest
+    if remainder.strip():
+        yield remainder

@@ -7,7 +7,7 @@ window 4      0 1 2 3 | 4 5 6 7 | 8          the last window is extended to the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,28 +15,20 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.measure.likelihood import running, sampled_windows
 from ordsmed.measure.likelihood.documents import documents
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer
-from ordsmed.measure.likelihood.probe import Example, PairedExample, Record
-from ordsmed.measure.likelihood.windows import paired_windows
+from ordsmed.measure.likelihood.probe import Example
+from ordsmed.measure.likelihood.windows import WindowProbe
 
 LONGEST = 128  # default tokens per window
 
 
-class FillingProbe:
+class FillingProbe(WindowProbe):
     """Probe that scores each token once, from both sides of its window."""
 
     files: tuple[str, ...]
     key: str
-    window: int
-    best: ClassVar[bool] = False
-    by_windows: ClassVar[bool] = True  # compare only models whose tokenizers split texts the same way
     prefers: ClassVar[tuple[str, ...]] = ("masked",)
     ways: ClassVar[tuple[str, ...]] = ("masked",)
-    LEAST: ClassVar[dict[str, int]] = {"window": 0}
-
-    def __post_init__(self) -> None:
-        for name, least in self.LEAST.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
+    RECORD: ClassVar = running.TextWindow
 
     def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in self.ways:
@@ -44,9 +36,9 @@ class FillingProbe:
             text = scorer.chained or scorer.by_line
             remedy = "use `perplexity`" if text else "`minimal_pairs` works with models of every family"
             raise RecipeError(location, wrong, " or ".join(self.ways), remedy)
-        if self.window > scorer.room:
+        if self.window > scorer.max_tokens:
             raise RecipeError(
-                f"{location}.window", f"found {self.window:,}", f"at most {scorer.room:,}, the model's positions"
+                f"{location}.window", f"found {self.window:,}", f"at most {scorer.max_tokens:,}, the model's positions"
             )
         return f"consecutive windows of {self._size(scorer):,} tokens"
 
@@ -56,19 +48,13 @@ class FillingProbe:
         if sampled_windows.is_store(self.files):
             for ids in sampled_windows.document_ids(scorer, self.files):
                 for item in end_to_end([ids], size):
-                    yield Example((item,), [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0])
+                    yield Example((item,), running.document_start(scorer))
             return
         for location, blocks in documents(self.files, self.key):
             yield from running.cut(scorer, lambda ids: end_to_end(ids, size), location, blocks)
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        return {"nats": record[-2], "targets": record[-1]}
-
-    def compared(self, records: list[Record]) -> list[PairedExample]:
-        return paired_windows(records)
-
     def _size(self, scorer: Scorer) -> int:
-        return self.window or min(scorer.room, LONGEST)
+        return self.window or min(scorer.max_tokens, LONGEST)
 
 
 def end_to_end(blocks: Iterable[Ints], size: int) -> Iterator[Item]:

@@ -30,7 +30,7 @@ class Item:
         return len(self.pieces)
 
     @property
-    def asked(self) -> int:
+    def scored_count(self) -> int:
         return len(self.pieces) - self.first if self.hidden is None else len(self.hidden)
 
 
@@ -50,9 +50,9 @@ class Scorer(Protocol):
     """Interface to a model that scores tokens; there is one implementation per model family."""
 
     way: str  # causal, masked, word, detect, forward, backward or mean
-    room: int  # longest item, in tokens
+    max_tokens: int  # longest item, in tokens
     tokenizer: Tokenizer
-    lead: Ints | None  # start tokens of a long text; None: the model does not read in windows
+    start_tokens: Ints | None  # start tokens of a long text; None: the model does not read in windows
     by_line: bool  # is every line of a text scored separately?
 
     @property

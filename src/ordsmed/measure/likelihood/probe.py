@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,26 @@ from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.text import read
 from ordsmed.text.labelled.tables import open_parquet
 
-Record = list[Any]  # numbers and short texts, stored as JSON
 TOGETHER = 512  # texts that are tokenized at once
 DRAWS = 1_000  # bootstrap samples
+
+
+class Record:
+    """Base class of the frozen dataclasses that probes make of an example's scores.
+
+    A record is stored as the JSON array of its fields. A probe names its class in `RECORD`; the records of a
+    probe without it are plain lists of JSON values.
+    """
+
+    def to_list(self) -> list[Any]:
+        return [*vars(self).values()]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> Self:
+        return cls(*values)
+
+
+AnyRecord: TypeAlias = Any  # a subclass of Record, or a list
 
 
 @dataclass(frozen=True)
@@ -32,7 +49,7 @@ class Example:
     """Items whose scores make one record."""
 
     items: tuple[Item, ...]
-    about: Record = field(default_factory=list)  # first entries of its record
+    about: AnyRecord = field(default_factory=list)  # what `record` of the probe needs in addition to the scores
 
 
 @dataclass(frozen=True)
@@ -51,7 +68,7 @@ class Finding:
     errors: dict[str, float] = field(default_factory=dict)  # standard errors of facts
     guessing: dict[str, float] = field(default_factory=dict)  # facts of random guessing
     tables: list[tuple[str, list[str], list[list[Any]]]] = field(default_factory=list)  # title, head, rows
-    how: str = ""  # note on the method, one line
+    note: str = ""  # note on the method, one line
 
     def plain(self) -> dict[str, Any]:
         return {**self.facts, "errors": self.errors, "guessing": self.guessing}
@@ -71,17 +88,23 @@ class Probe(Protocol):
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         """Yield the examples, always in the same order."""
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Return what to store of an example."""
+    def record(self, example: Example, scores: list[Scores]) -> AnyRecord:
+        """Return what to store of an example: a `Record`, or a list of JSON values."""
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[Any]) -> Finding:
         """Summarize all records."""
 
-    def as_line(self, record: Record) -> dict[str, Any]:
+    def as_line(self, record: AnyRecord) -> dict[str, Any]:
         """Return a record as the dictionary that `--each` writes."""
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
+    def compared(self, records: list[Any]) -> list[PairedExample]:
         """Return the examples that a paired comparison of two models uses."""
+
+
+def read_records(probe: object, rows: Sequence[list[Any]]) -> list[Any]:
+    """Return stored rows as records of the probe's `RECORD` class, or unchanged if it has none."""
+    kind: type[Record] | None = getattr(probe, "RECORD", None)
+    return [*rows] if kind is None else [kind.from_list(row) for row in rows]
 
 
 def paths_of(files: Sequence[str]) -> list[Path]:
@@ -174,16 +197,16 @@ def valid(text: str, location: str) -> None:
 def fits(scorer: Scorer, item: Item, location: str, text: str) -> None:
     """Raise an error if an item has no token to score, or more tokens than the model can read."""
     short = repr(text if len(text) <= 40 else text[:37] + "...")
-    if item.asked < 1:
+    if item.scored_count < 1:
         raise DataError(location, f"{short} has no token that can be scored", "a longer text")
-    if len(item) > (room := room_of(scorer, sign=item.sign)):
+    if len(item) > (longest := max_tokens_of(scorer, sign=item.sign)):
         result = f"{short} has {len(item):,} tokens"
-        raise DataError(location, result, f"at most {room:,}, the model's window", "shorten it, or leave it out")
+        raise DataError(location, result, f"at most {longest:,}, the model's window", "shorten it, or leave it out")
 
 
-def room_of(scorer: Scorer, *, sign: bool) -> int:
+def max_tokens_of(scorer: Scorer, *, sign: bool) -> int:
     """Return how many tokens of a text the model can read, after the start token or without it."""
-    return scorer.room + (len(scorer.lead) if scorer.lead is not None and not sign else 0)
+    return scorer.max_tokens + (len(scorer.start_tokens) if scorer.start_tokens is not None and not sign else 0)
 
 
 def share(right: float, count: int) -> tuple[float, float]:
@@ -200,8 +223,8 @@ def ratio_error(sums: Sequence[float], counts: Sequence[float], seed: int = 0) -
     chance = np.random.default_rng(seed)
     drawn: NDArray[np.float64] = np.empty(DRAWS)
     for n in range(DRAWS):
-        which = chance.integers(len(sums), size=len(sums))
-        drawn[n] = numerators[which].sum() / denominators[which].sum()
+        sample = chance.integers(len(sums), size=len(sums))
+        drawn[n] = numerators[sample].sum() / denominators[sample].sum()
     return float(drawn.std(ddof=1))
 
 

@@ -1,7 +1,5 @@
 """Running text: documents of any length as windows, with counts of the text read since the previous window.
 
-words  bytes  documents  vocabulary  unknown  spelled | nats  targets      a record; columns add up over all records
-
 An unknown token does not encode the characters of its word. In nats per word and per byte, these characters count in
 full, 8 bits per byte, so that a small vocabulary is no advantage.
 """
@@ -10,19 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from ordsmed.base.errors import DataError
 from ordsmed.measure.likelihood.documents import documents, lines, text_parts
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer
-from ordsmed.measure.likelihood.probe import TOGETHER, Example, Finding, Record
-from ordsmed.measure.likelihood.windows import Cutting, perplexities, sums
+from ordsmed.measure.likelihood.probe import TOGETHER, Example, Finding
+from ordsmed.measure.likelihood.windows import Cutting, ScoredWindow, perplexities, summed
 
-Counts = list[int]
-COLUMNS = 6
 Cut = Callable[[Iterable[Ints]], Iterator[Item]]  # token blocks -> windows
+
+
+@dataclass(frozen=True)
+class TextWindow(ScoredWindow):
+    """Counts of the text read since the previous window; their sums over all records describe the whole text."""
+
+    words: int = 0
+    bytes: int = 0
+    documents: int = 0  # documents that start in the window
+    vocabulary: int = 0  # size of the vocabulary, once per document
+    unknown: int = 0  # unknown tokens
+    unknown_bytes: int = 0  # bytes of the text that unknown tokens cover
+
+    def __add__(self, second: TextWindow) -> TextWindow:
+        return TextWindow.from_list([a + b for a, b in zip(self.to_list(), second.to_list(), strict=True)])
 
 
 def examples(scorer: Scorer, cutting: Cutting, files: Sequence[str], key: str) -> Iterator[Example]:
@@ -38,66 +49,67 @@ def of_text(scorer: Scorer, cutting: Cutting, location: str, blocks: Iterable[st
 
 
 def cut(scorer: Scorer, windows: Cut, location: str, blocks: Iterable[str]) -> Iterator[Example]:
-    counts = _counts(scorer)
+    counts = document_start(scorer)
 
     def ids() -> Iterator[Ints]:
-        if scorer.lead is not None:
-            yield scorer.lead
+        nonlocal counts
+        if scorer.start_tokens is not None:
+            yield scorer.start_tokens
         for part in text_parts(scorer, blocks, location):
             item = scorer.cut([part])[0]
-            _add(counts, scorer, part, item)
+            counts += _counted(scorer, part, item)
             yield item.pieces
 
     last: Example | None = None
     for window in windows(ids()):
         if last is not None:
             yield last
-        last = Example((window,), [*counts])
-        counts[:] = [0] * COLUMNS
+        last, counts = Example((window,), counts), TextWindow()
     if last is None:
         raise DataError(location, "has too few tokens", "two or more, so that one is predicted")
-    yield Example(last.items, [a + b for a, b in zip(last.about, counts, strict=True)])
+    yield Example(last.items, last.about + counts)
 
 
 def _by_line(scorer: Scorer, window: int, location: str, blocks: Iterable[str]) -> Iterator[Example]:
-    counts, items, size = _counts(scorer), list[Item](), 0
+    counts, items, size = document_start(scorer), list[Item](), 0
     rows = lines(blocks)
     while group := list(islice(rows, TOGETHER)):
         for text, item in zip(group, scorer.cut(group), strict=True):
-            _add(counts, scorer, text, item)
+            counts += _counted(scorer, text, item)
             for at in range(0, len(item), window):
                 items.append(Item(item.pieces[at : at + window], words=item.words[at : at + window]))
             size += len(item)
             if size >= window:
-                yield Example(tuple(items), [*counts])
-                counts, items, size = [0] * COLUMNS, [], 0
+                yield Example(tuple(items), counts)
+                counts, items, size = TextWindow(), [], 0
     if items:
         yield Example(tuple(items), counts)
-    elif counts[2]:
+    elif counts.documents:
         raise DataError(location, "has no word", "a text")
 
 
-def _counts(scorer: Scorer) -> Counts:
-    return [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0]
+def document_start(scorer: Scorer) -> TextWindow:
+    return TextWindow(documents=1, vocabulary=scorer.tokenizer.vocabulary)
 
 
-def _add(counts: Counts, scorer: Scorer, text: str, item: Item) -> None:
+def _counted(scorer: Scorer, text: str, item: Item) -> TextWindow:
     unknown = int((item.pieces == scorer.tokenizer.unknown).sum()) if scorer.tokenizer.unknown is not None else 0
-    added = (len(text.split()), len(text.encode()), 0, 0, unknown, scorer.spelled(text, item) if unknown else 0)
-    counts[:] = [a + b for a, b in zip(counts, added, strict=True)]
+    unknown_bytes = scorer.spelled(text, item) if unknown else 0
+    return TextWindow(len(text.split()), len(text.encode()), unknown=unknown, unknown_bytes=unknown_bytes)
 
 
-def finding(records: Sequence[Record], first: str = "perplexity", named: str = "{}") -> Finding:
+def finding(records: Sequence[TextWindow], first: str = "perplexity", named: str = "{}") -> Finding:
     """Return the scores per token, word and byte, `first` first, with names formatted by `named`."""
-    words, size, texts, vocabulary, unknown, spelled, _, targets = sums(records)
-    units = {"word": words, "byte": size} if size else {}
-    plain = perplexities(records, units, int(vocabulary / texts), spelled * math.log(256))
+    total = summed(records)
+    units: dict[str, float] = {"word": total.words, "byte": total.bytes} if total.bytes else {}
+    extra_nats = total.unknown_bytes * math.log(256)
+    plain = perplexities(records, units, int(total.vocabulary / total.documents), extra_nats)
     scores = sorted(plain.facts, key=lambda name: name != first)
     rename = {name: named.format(name) if name != "scored" else name for name in scores}
     facts: dict[str, Any] = {rename[name]: plain.facts[name] for name in scores}
-    if unknown:
-        facts |= {"unknown": 100 * unknown / targets, "unknown_tokens": int(unknown)}
-    if size:
-        facts |= {"documents": int(texts), "words": int(words), "bytes": int(size)}
+    if total.unknown:
+        facts |= {"unknown": 100 * total.unknown / total.targets, "unknown_tokens": int(total.unknown)}
+    if total.bytes:
+        facts |= {name: int(getattr(total, name)) for name in ("documents", "words", "bytes")}
     errors, guessing = ({rename[n]: value for n, value in of.items()} for of in (plain.errors, plain.guessing))
     return replace(plain, facts=facts | {"windows": len(records)}, errors=errors, guessing=guessing)

@@ -50,8 +50,8 @@ def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: in
         _say_repeated(tuple(files), len(rows), count)
     for at in range(0, count, ROWS):
         block = rows.assembled(np.arange(at, min(at + ROWS, count)))
-        for tokens, inner in zip(block.tokens, block.inner, strict=True):
-            used = int(inner[1:].sum()) + 1
+        for tokens, is_text in zip(block.tokens, block.inner, strict=True):
+            used = int(is_text[1:].sum()) + 1
             if used > 1:
                 yield Item(tokens[:used], first=1, sign=False)
 

@@ -79,7 +79,6 @@ def check(template: Template, location: str) -> None:
 
 
 def _literal(value: str) -> object:
-    """Parse a value written as a Python literal; return other texts unchanged."""
     try:
         return ast.literal_eval(value.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from ordsmed.data.batch import Batch
 from ordsmed.measure.likelihood.items import Ints, Item, Scores, split
-from ordsmed.measure.likelihood.rows import AskedRows, answered
+from ordsmed.measure.likelihood.rows import ScoredRows, score_rows
 from ordsmed.nn.loss import token_logs
 from ordsmed.nn.model import TokenHead
 from ordsmed.weights.trained_model import Trained
@@ -31,7 +31,7 @@ class TransformerScorer:
     way = ""
     chained = False
     first = 0  # index of the first token that can be scored
-    lead: Ints | None = None
+    start_tokens: Ints | None = None
     by_line = False
 
     def __init__(
@@ -39,7 +39,7 @@ class TransformerScorer:
     ) -> None:
         self.tokenizer, self.network, self.head = trained.tokenizer, network, head
         self.before, self.after = np.asarray(before, np.int64), np.asarray(after, np.int64)
-        self.room = trained.settings.longest() - len(before) - len(after)
+        self.max_tokens = trained.settings.longest() - len(before) - len(after)
         self.both = trained.settings.capabilities.both and trained.objective.shifted
         self.bare = not trained.settings.capabilities.causal  # bidirectional by default
 
@@ -58,32 +58,34 @@ class TransformerScorer:
 
     @torch.inference_mode()
     def scores(self, items: list[Item], *, best: bool = False) -> list[Scores]:
-        def answer(states: Tensor, targets: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            return self.answer(states, targets, which, best=best)
+        def answer(states: Tensor, targets: Tensor, state_numbers: Tensor) -> tuple[Tensor, Tensor]:
+            return self.answer(states, targets, state_numbers, best=best)
 
         device = next(self.network.parameters()).device
-        logs, right = answered(self.rows(items), device, self.tokenizer.pad or 0, self.states, answer)
-        return split(logs, right, [item.asked for item in items])
+        logs, right = score_rows(self.rows(items), device, self.tokenizer.pad or 0, self.states, answer)
+        return split(logs, right, [item.scored_count for item in items])
 
-    def rows(self, items: list[Item]) -> AskedRows:
+    def rows(self, items: list[Item]) -> ScoredRows:
         """Return the input rows and scored positions of items, in order."""
         raise NotImplementedError
 
-    def answer(self, states: Tensor, targets: Tensor, which: Tensor, *, best: bool) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities of targets, each from state number `which`; `best`: are they the likeliest?"""
+    def answer(self, states: Tensor, targets: Tensor, state_numbers: Tensor, *, best: bool) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities of targets, each from state number `numbers`; `best`: are they the likeliest?"""
         states, head = self.head.transform(states), self.head
         words = head.words.weight
-        return token_logs(states, words, head.bias, targets, self.tokenizer.vocabulary, states=which, best=best)
+        return token_logs(states, words, head.bias, targets, self.tokenizer.vocabulary, states=state_numbers, best=best)
 
     def states(self, batch: Batch, at: Tensor) -> Tensor:
         """Return the network's hidden states at these positions of the concatenated rows."""
-        options = {"documents": batch.texts(self.network), **self.how(batch)}
-        alone = getattr(self.network, "takes_positions", False)
-        hidden: Tensor = self.network(batch.tokens, batch.positions, **options, **({"at": at} if alone else {}))
+        options = {"documents": batch.texts(self.network), **self.network_inputs(batch)}
+        takes_positions = getattr(self.network, "takes_positions", False)
+        hidden: Tensor = self.network(
+            batch.tokens, batch.positions, **options, **({"at": at} if takes_positions else {})
+        )
         states = hidden.flatten(0, 1)
-        return states if alone else states.index_select(0, at)
+        return states if takes_positions else states.index_select(0, at)
 
-    def how(self, batch: Batch) -> dict[str, Any]:
+    def network_inputs(self, batch: Batch) -> dict[str, Any]:
         return {}
 
 
@@ -95,20 +97,20 @@ class Causal(TransformerScorer):
         self, trained: Trained, network: nn.Module, head: TokenHead, before: list[int], after: list[int]
     ) -> None:
         super().__init__(trained, network, head, before, after)
-        self.room += 1  # the last token is predicted, not read
+        self.max_tokens += 1  # the last token is predicted, not read
         self.first = 0 if before else 1
-        self.lead = self.before
+        self.start_tokens = self.before
 
-    def rows(self, items: list[Item]) -> AskedRows:
+    def rows(self, items: list[Item]) -> ScoredRows:
         ids, positions, targets = [], [], []
         for item in items:
-            lead = self.before if item.sign else self.before[:0]
-            ids.append(np.concatenate([lead, item.pieces[:-1]]))
-            positions.append(np.arange(item.first - 1, len(item) - 1) + len(lead))
+            start = self.before if item.sign else self.before[:0]
+            ids.append(np.concatenate([start, item.pieces[:-1]]))
+            positions.append(np.arange(item.first - 1, len(item) - 1) + len(start))
             targets.append(item.pieces[item.first :])
-        return replace(AskedRows.joined(ids, positions, targets), read=_prefix_numbers(ids, positions))
+        return replace(ScoredRows.joined(ids, positions, targets), read=_prefix_numbers(ids, positions))
 
-    def how(self, batch: Batch) -> dict[str, Any]:
+    def network_inputs(self, batch: Batch) -> dict[str, Any]:
         return read_as(batch, causal=True) if self.both and self.bare else {}
 
 
@@ -116,30 +118,30 @@ class Masked(TransformerScorer):
     way = "masked"
 
     def cost(self, item: Item) -> int:
-        return super().cost(item) * (item.asked if item.hidden is None else 1)
+        return super().cost(item) * (item.scored_count if item.hidden is None else 1)
 
-    def rows(self, items: list[Item]) -> AskedRows:
+    def rows(self, items: list[Item]) -> ScoredRows:
         ids, counts, positions, targets = [], [], [], []
         for item in items:
             whole = np.concatenate([self.before, item.pieces, self.after])
             scored = np.arange(item.first, len(item)) if item.hidden is None else item.hidden
             shown = np.tile(whole, (len(scored) if item.hidden is None else 1, 1))
-            inner = shown[:, len(self.before) : len(self.before) + len(item)]
+            tokens_of_text = shown[:, len(self.before) : len(self.before) + len(item)]
             if item.hidden is None:
-                inner[self.hidden(item.pieces)[scored]] = self.tokenizer.mask
+                tokens_of_text[self.hidden(item.pieces)[scored]] = self.tokenizer.mask
             else:
-                inner[0, scored] = self.tokenizer.mask
+                tokens_of_text[0, scored] = self.tokenizer.mask
             ids += list(shown)
             counts += [len(scored) // len(shown)] * len(shown)
             positions.append(scored + len(self.before) - self.both)  # hybrids predict at the previous position
             targets.append(item.pieces[scored])
-        return replace(AskedRows.joined(ids, positions, targets), asked_starts=np.cumsum([0, *counts]))
+        return replace(ScoredRows.joined(ids, positions, targets), position_starts=np.cumsum([0, *counts]))
 
     def hidden(self, pieces: Ints) -> NDArray[np.bool_]:
         """Return [N, N]: which tokens are masked when each token is scored."""
         return np.eye(len(pieces), dtype=bool)
 
-    def how(self, batch: Batch) -> dict[str, Any]:
+    def network_inputs(self, batch: Batch) -> dict[str, Any]:
         return read_as(batch, causal=False) if self.both else {}
 
 
@@ -154,13 +156,13 @@ class WordAware(Masked):
 class Detecting(TransformerScorer):
     way = "detect"
 
-    def rows(self, items: list[Item]) -> AskedRows:
+    def rows(self, items: list[Item]) -> ScoredRows:
         ids = [np.concatenate([self.before, item.pieces, self.after]) for item in items]
         positions = [np.arange(item.first, len(item)) + len(self.before) for item in items]
-        return AskedRows.joined(ids, positions, [item.pieces[item.first :] for item in items])
+        return ScoredRows.joined(ids, positions, [item.pieces[item.first :] for item in items])
 
-    def answer(self, states: Tensor, targets: Tensor, which: Tensor, *, best: bool) -> tuple[Tensor, Tensor]:
-        fake = self.head(states).float()[which]
+    def answer(self, states: Tensor, targets: Tensor, state_numbers: Tensor, *, best: bool) -> tuple[Tensor, Tensor]:
+        fake = self.head(states).float()[state_numbers]
         return F.logsigmoid(-fake), fake <= 0
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from ordsmed.base.checks import or_more
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer, Scores
-from ordsmed.measure.likelihood.probe import Example, Finding, PairedExample, Record, perplexity, ratio_error
+from ordsmed.measure.likelihood.probe import AnyRecord, Example, Finding, PairedExample, Record, perplexity, ratio_error
 
 LONGEST = 1_024  # default tokens per window, as in GPT-2
 
@@ -36,15 +37,17 @@ class Cutting:
             if overlap:
                 wanted = f"0, as `{scorer.way}` reads every line separately"
                 raise RecipeError(f"{location}.overlap", f"found {overlap:,}", wanted)
-            most = scorer.room
-        elif scorer.lead is None or not scorer.chained:
+            limit = scorer.max_tokens
+        elif scorer.start_tokens is None or not scorer.chained:
             wrong = f"is read the way `{scorer.way}`, whose scores do not multiply to the probability of a text"
             raise RecipeError(location, wrong, "a causal model", _instead(scorer.way))
         else:
-            most = scorer.room - 1 + len(scorer.lead)  # the last token of a window is predicted, not read
-        if window > most:
-            raise RecipeError(f"{location}.window", f"found {window:,}", f"at most {most:,}, the model's positions")
-        chosen = window or min(most, LONGEST)
+            limit = (
+                scorer.max_tokens - 1 + len(scorer.start_tokens)
+            )  # the last token of a window is predicted, not read
+        if window > limit:
+            raise RecipeError(f"{location}.window", f"found {window:,}", f"at most {limit:,}, the model's positions")
+        chosen = window or min(limit, LONGEST)
         if overlap > chosen:
             raise RecipeError(f"{location}.overlap", f"found {overlap:,}", f"at most the window, {chosen:,}")
         return Cutting(chosen, overlap or chosen, scorer.by_line)
@@ -73,20 +76,54 @@ class Cutting:
         return f"windows of {self.window:,} tokens, {options}"
 
 
-class WindowedProbe:
-    """Base class of probes of running text: a record holds the nats and the number of targets of a window."""
+@dataclass(frozen=True)
+class ScoredWindow(Record):
+    """Base class of records of a window: a subclass adds counts of the text, which are stored before the scores."""
 
-    overlap: int
+    nats: float = field(default=0.0, kw_only=True)
+    targets: int = field(default=0, kw_only=True)  # scored tokens
+
+    def to_list(self) -> list[Any]:
+        nats, targets, *counts = super().to_list()
+        return [*counts, nats, targets]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> Self:
+        *counts, nats, targets = values
+        return cls(*counts, nats=nats, targets=targets)
+
+
+W = TypeVar("W", bound=ScoredWindow)
+
+
+class WindowProbe:
+    """Base class of probes whose records are windows."""
+
     window: int
     best: ClassVar[bool] = False
     by_windows: ClassVar[bool] = True  # compare only models whose tokenizers split texts the same way
-    prefers: ClassVar[tuple[str, ...]] = ("causal",)
-    LEAST: ClassVar[dict[str, int]] = {"overlap": 0, "window": 0}
+    LEAST: ClassVar[dict[str, int]] = {"window": 0}
 
     def __post_init__(self) -> None:
-        for name, least in self.LEAST.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
+        or_more(self, **self.LEAST)
+
+    def as_line(self, record: ScoredWindow) -> dict[str, Any]:
+        return {"nats": record.nats, "targets": record.targets}
+
+    def compared(self, records: Sequence[ScoredWindow]) -> list[PairedExample]:
+        """Return windows as paired examples, identified by their number and their count of scored tokens."""
+        return [
+            PairedExample(f"{number}:{row.targets}", "", {"nats_per_token": row.nats}, row.targets)
+            for number, row in enumerate(records)
+        ]
+
+
+class WindowedProbe(WindowProbe):
+    """Base class of probes that score running text from left to right."""
+
+    overlap: int
+    prefers: ClassVar[tuple[str, ...]] = ("causal",)
+    LEAST: ClassVar[dict[str, int]] = {"overlap": 0, "window": 0}
 
     def cutting(self, scorer: Scorer, location: str = "") -> Cutting:
         return Cutting.of(scorer, self.window, self.overlap, location or kind_of(self))
@@ -94,30 +131,21 @@ class WindowedProbe:
     def fits(self, scorer: Scorer, location: str) -> str:
         return str(self.cutting(scorer, location))
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        return [*example.about, -math.fsum(score.total for score in scores), sum(len(score.logs) for score in scores)]
-
-    def as_line(self, record: Record) -> dict[str, Any]:
-        return {"nats": record[-2], "targets": record[-1]}
-
-    def compared(self, records: list[Record]) -> list[PairedExample]:
-        return paired_windows(records)
+    def record(self, example: Example, scores: list[Scores]) -> AnyRecord:
+        return with_scores(example.about, scores)
 
 
-def paired_windows(records: Sequence[Record]) -> list[PairedExample]:
-    """Return windows as paired examples, identified by their number and their count of scored tokens."""
-    return [
-        PairedExample(f"{number}:{row[-1]}", "", {"nats_per_token": row[-2]}, row[-1])
-        for number, row in enumerate(records)
-    ]
+def with_scores(counts: W, scores: Sequence[Scores]) -> W:
+    nats, targets = -math.fsum(score.total for score in scores), sum(len(score.logs) for score in scores)
+    return replace(counts, nats=nats, targets=targets)
 
 
-def examples(cutting: Cutting, ids: Ints, location: str, *counts: Any) -> Iterator[Example]:
-    """Yield the windows of a text; the first one's record begins with the text's counts, the others' with zeros."""
+def examples(cutting: Cutting, ids: Ints, location: str, counts: ScoredWindow) -> Iterator[Example]:
+    """Yield the windows of a text; the first one's record holds the text's counts, the others' only zeros."""
     if len(ids) < 2:
         raise DataError(location, f"has {many(len(ids), 'token')}", "two or more, so that one is predicted")
     for number, item in enumerate(cutting.items([ids])):
-        yield Example((item,), [*(counts if number == 0 else [0] * len(counts))])
+        yield Example((item,), counts if number == 0 else type(counts).from_list([0] * len(counts.to_list())))
 
 
 def _instead(way: str) -> str:
@@ -126,17 +154,20 @@ def _instead(way: str) -> str:
     return "`minimal_pairs` works with models of every family"
 
 
-def sums(records: Sequence[Record]) -> list[float]:
-    return [math.fsum(column) for column in zip(*records, strict=True)]
+def summed(records: Sequence[W]) -> W:
+    columns = zip(*(record.to_list() for record in records), strict=True)
+    return type(records[0]).from_list([math.fsum(column) for column in columns])
 
 
-def perplexities(records: Sequence[Record], units: dict[str, float], words: int, extra_nats: float = 0.0) -> Finding:
+def perplexities(
+    records: Sequence[ScoredWindow], units: dict[str, float], words: int, extra_nats: float = 0.0
+) -> Finding:
     """Return the perplexity per token and per unit, and bits per byte, with bootstrap errors over windows.
 
     `units` holds the number of words or bytes, `words` the size of the vocabulary, and `extra_nats` the nats of unknown
     words, which no token accounts for.
     """
-    nats, targets = ([row[n] for row in records] for n in (-2, -1))
+    nats, targets = [row.nats for row in records], [row.targets for row in records]
     total, count = math.fsum(nats), int(sum(targets))
     error = ratio_error(nats, targets)
     facts: dict[str, Any] = {"perplexity": perplexity(total / count)}
@@ -152,7 +183,6 @@ def perplexities(records: Sequence[Record], units: dict[str, float], words: int,
 
 
 def guessing(count: int, total: float, units: dict[str, float], words: int) -> dict[str, float]:
-    """Return the scores of a uniform distribution over the vocabulary."""
     loss = math.log(words) * count
     even = {"perplexity": float(words)}
     return even | ({"bits_per_byte": loss / math.log(2) / units["byte"]} if "byte" in units else {})

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ordsmed.base.say import many
 from ordsmed.learn.score.labels import spearman
 from ordsmed.measure.babylm import acquisition, parts, reading
 from ordsmed.measure.babylm.parts import PARTS, Edition, SuiteQuestion
-from ordsmed.measure.likelihood.choosing import cut_off, shortened
+from ordsmed.measure.likelihood.choosing import cut_off, shorten
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import TOGETHER, Example, Finding, PairedExample, Record, fits, share
 
@@ -62,6 +62,48 @@ class Score:
 
 
 @dataclass(frozen=True)
+class SuiteRecord(Record):
+    """Base class of the records of all parts."""
+
+    part: str
+    subset: str  # in age of acquisition, the word
+    place: str
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> Self:
+        kind = {"reading": ReadingRecord, "aoa": AcquisitionRecord}.get(values[0], QuestionRecord)
+        return cast(Self, kind(*values))
+
+
+@dataclass(frozen=True)
+class QuestionRecord(SuiteRecord):
+    right: float  # number of the right choice; for WUG the ratio of human answers
+    dropped: int  # tokens cut off because the text was too long
+    options: list[list[float]]  # score and number of tokens of each choice
+
+    def values(self) -> list[float]:
+        """Return the scores that choices are compared by: sums, or means per token in GlobalPIQA."""
+        return [total / count if self.part.startswith("global_piqa") else total for total, count in self.options]
+
+    def first(self) -> float:
+        """Return the first choice's share of the probability, in fp32 so that equal scores get equal ranks."""
+        scores = np.asarray([total for total, _ in self.options], np.float32)
+        shares = np.exp(scores - scores.max())
+        return float(shares[0] / shares.sum())
+
+
+@dataclass(frozen=True)
+class ReadingRecord(SuiteRecord):
+    numbers: list[float | None]  # `reading.NUMBERS`, then the surprisal of the word and of the previous word
+
+
+@dataclass(frozen=True)
+class AcquisitionRecord(SuiteRecord):
+    surprisal: float
+    guessed: float  # surprisal of a random guess
+
+
+@dataclass(frozen=True)
 class BabyLmSuite(Choice):
     """Scores of the parts under their official names, and the official averages if no part is missing."""
 
@@ -77,6 +119,7 @@ class BabyLmSuite(Choice):
     superglue: float | None = None
     """score of (Super)GLUE after fine-tuning, in per cent; averages need it"""
 
+    RECORD: ClassVar = SuiteRecord
     best: ClassVar[bool] = False
     prefers: ClassVar[tuple[str, ...]] = ()
 
@@ -112,45 +155,40 @@ class BabyLmSuite(Choice):
             else:
                 yield from _choices(scorer, name, parts.questions(name, folder, self.edition))
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Return part, subset, place and the scores of an example.
-
-        For choices: the right one, the number of dropped tokens, and the score and token count of each.
-        """
+    def record(self, example: Example, scores: list[Scores]) -> SuiteRecord:
         name, *about = example.about
         if name == "reading":
             location, pieces, numbers = about
             totals = [-score.logs[0] for score in scores]
-            before = float(sum(totals[pieces:])) if totals[pieces:] else None
-            return [name, "", location, [*numbers, float(sum(totals[:pieces])), before]]
+            surprisal_before = float(sum(totals[pieces:])) if totals[pieces:] else None
+            return ReadingRecord(name, "", location, [*numbers, float(sum(totals[:pieces])), surprisal_before])
         if name == "aoa":
             word, location, guessed = about
-            return [name, word, location, -scores[0].total, guessed]
-        subset, location, right, dropped, which = about
-        options = [[scores[n].total, len(scores[n].logs)] for n in which]
-        return [name, subset, location, right, dropped, options]
+            return AcquisitionRecord(name, word, location, -scores[0].total, guessed)
+        subset, location, right, dropped, item_numbers = about
+        options = [[scores[n].total, len(scores[n].logs)] for n in item_numbers]
+        return QuestionRecord(name, subset, location, right, dropped, options)
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[SuiteRecord]) -> Finding:
         return self._finding(records, {})
 
-    def with_revisions(self, records: list[Record], revisions: Mapping[float, list[Record]]) -> Finding:
-        """Return the finding, including the records of revisions by words of training."""
+    def with_revisions(self, records: list[SuiteRecord], revisions: Mapping[float, list[SuiteRecord]]) -> Finding:
         return self._finding(records, revisions)
 
     def at_revisions(self) -> BabyLmSuite | None:
         return replace(self, part="aoa") if "aoa" in self.folders and acquisition.has_fits() else None
 
-    def _finding(self, records: list[Record], revisions: Mapping[float, list[Record]]) -> Finding:
-        by: dict[str, list[Record]] = defaultdict(list)
+    def _finding(self, records: list[SuiteRecord], revisions: Mapping[float, list[SuiteRecord]]) -> Finding:
+        by: dict[str, list[Any]] = defaultdict(list)
         for record in records:
-            by[record[0]].append(record)
+            by[record.part].append(record)
         scores, notes = self._choice_scores(by), [self._ties(records), _cut_note(records)]
         tables: list[tuple[str, list[str], list[list[Any]]]] = []
         if "reading" in by:
             scores |= _reading_scores(by["reading"])
             tables.append(_regressions(by["reading"]))
         if "aoa" in by:
-            surprisals = [record[3] for record in by["aoa"]]
+            surprisals = [record.surprisal for record in by["aoa"]]
             scores["aoa_surprisal"] = Score(sum(surprisals) / len(surprisals), len(surprisals))
         if revisions:
             scores["aoa"], note = self._acquisition(revisions)
@@ -168,12 +206,12 @@ class BabyLmSuite(Choice):
         facts: dict[str, Any] = {name: float(score.value) for name, score in scores.items()}
         return Finding(facts | {"questions": len(records)}, errors, guessing, tables, "; ".join(filter(None, notes)))
 
-    def _choice_scores(self, by: Mapping[str, list[Record]]) -> dict[str, Score]:
+    def _choice_scores(self, by: Mapping[str, list[Any]]) -> dict[str, Score]:
         scores = {}
         for name, records in by.items():
             if name in ("wug_adj", "wug_past"):
-                chosen = [_first(record) for record in records]
-                scores[name] = Score(100 * spearman([record[3] for record in records], chosen), len(records))
+                chosen = [record.first() for record in records]
+                scores[name] = Score(100 * spearman([record.right for record in records], chosen), len(records))
             elif PARTS[name].guess is not None:
                 scores[name] = _accuracy(name, records, self._share)
         pair = [scores[name] for name in ("global_piqa_parallel", "global_piqa_nonparallel") if name in scores]
@@ -183,26 +221,30 @@ class BabyLmSuite(Choice):
             scores["global_piqa"] = Score(mean, count, error, sum(score.guess or 0 for score in pair) / 2)
         return scores
 
-    def _share(self, record: Record) -> float:
-        """Return the credit for an answer: of equal scores, 2025 takes the first, 2026 draws, so use its expected
-        value.
+    def _share(self, record: QuestionRecord) -> float:
+        """Return the credit for an answer, from 0 to 1.
+
+        Among choices with equal scores, the program of 2025 takes the first. That of 2026 draws one, so the credit is
+        its expected value.
         """
-        values = _values(record)
+        values = record.values()
         best = [n for n, value in enumerate(values) if value >= max(values) - ALIKE]
         if self.edition == "2025":
-            return float(best[0] == record[3])
-        return (record[3] in best) / len(best)
+            return float(best[0] == record.right)
+        return (record.right in best) / len(best)
 
-    def _ties(self, records: Sequence[Record]) -> str:
-        ties = sum(sum(v >= max(values) - ALIKE for v in values) > 1 for values in map(_values, _questions(records)))
+    def _ties(self, records: Sequence[SuiteRecord]) -> str:
+        all_values = [record.values() for record in _questions(records)]
+        ties = sum(sum(v >= max(values) - ALIKE for v in values) > 1 for values in all_values)
         options = (
             "the first counts" if self.edition == "2025" else "each gets an equal share, where the program draws one"
         )
         return f"{many(ties, 'question')} with several likeliest choices: {options}" if ties else ""
 
-    def _acquisition(self, revisions: Mapping[float, list[Record]]) -> tuple[Score, str]:
+    def _acquisition(self, revisions: Mapping[float, list[Any]]) -> tuple[Score, str]:
         known = {
-            after: [(word, value, chance) for _, word, _, value, chance in rows] for after, rows in revisions.items()
+            words_of_training: [(row.subset, row.surprisal, row.guessed) for row in rows]
+            for words_of_training, rows in revisions.items()
         }
         ages = acquisition.children(parts.files("aoa", self.folders["aoa"])[1])
         fit = acquisition.compare(self.edition, acquisition.curves(self.edition, known), ages)
@@ -248,24 +290,23 @@ class BabyLmSuite(Choice):
             return "superglue=..., after fine-tuning"
         return PARTS[name].folders[0] if name in PARTS else "both halves"
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        name, subset, location = record[:3]
-        about = {"part": name, **({"subset": subset} if subset else {}), "place": location}
-        if name == "reading":
-            return about | dict(zip((*reading.NUMBERS, "pred", "prev_pred"), record[3], strict=True))
-        if name == "aoa":
-            return about | {"surprisal": record[3]}
-        scores = _values(record)
+    def as_line(self, record: SuiteRecord) -> dict[str, Any]:
+        about = {"part": record.part, **({"subset": record.subset} if record.subset else {}), "place": record.place}
+        if isinstance(record, ReadingRecord):
+            return about | dict(zip((*reading.NUMBERS, "pred", "prev_pred"), record.numbers, strict=True))
+        if isinstance(record, AcquisitionRecord):
+            return about | {"surprisal": record.surprisal}
+        assert isinstance(record, QuestionRecord)
         answer: dict[str, Any] = (
-            {"probability": _first(record), "ratio": record[3]}
-            if name in ("wug_adj", "wug_past")
-            else {"right": record[3], "share": self._share(record)}
+            {"probability": record.first(), "ratio": record.right}
+            if record.part in ("wug_adj", "wug_past")
+            else {"right": record.right, "share": self._share(record)}
         )
-        return about | {"scores": scores} | answer
+        return about | {"scores": record.values()} | answer
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
+    def compared(self, records: list[SuiteRecord]) -> list[PairedExample]:
         return [
-            PairedExample(record[2], f"{record[0]} {record[1]}".strip(), {"right": 100 * self._share(record)})
+            PairedExample(record.place, f"{record.part} {record.subset}".strip(), {"right": 100 * self._share(record)})
             for record in _questions(records)
         ]
 
@@ -279,12 +320,12 @@ def _choices(scorer: Scorer, name: str, questions: Iterator[SuiteQuestion]) -> I
         for question in group:
             choices = list(dict.fromkeys(question.sentences))
             items = [_item(scorer, known[text], at) for text, at in choices]
-            shown = [shortened(scorer, item) for item in items]
+            shown = [shorten(scorer, item) for item in items]
             for item, (text, _) in zip(shown, choices, strict=True):
                 fits(scorer, item, question.place, text)
             dropped = max(len(a) - len(b) for a, b in zip(items, shown, strict=True))
-            which = [choices.index(choice) for choice in question.sentences]
-            yield Example(tuple(shown), [name, question.subset, question.place, question.right, dropped, which])
+            item_numbers = [choices.index(choice) for choice in question.sentences]
+            yield Example(tuple(shown), [name, question.subset, question.place, question.right, dropped, item_numbers])
 
 
 def _item(scorer: Scorer, cut: Encoding, at: int) -> Item:
@@ -317,47 +358,35 @@ def _acquired(scorer: Scorer, folder: Path, edition: Edition) -> Iterator[Exampl
         yield replace(example, about=["aoa", word, location, acquisition.guessed(scorer, word, edition)])
 
 
-def _questions(records: Sequence[Record]) -> list[Record]:
-    return [record for record in records if PARTS[record[0]].guess is not None]
+def _questions(records: Sequence[SuiteRecord]) -> list[QuestionRecord]:
+    return [row for row in records if isinstance(row, QuestionRecord) and PARTS[row.part].guess is not None]
 
 
-def _values(record: Record) -> list[float]:
-    """Return the scores that choices are compared by: sums, or means per token in GlobalPIQA."""
-    return [total / count if record[0].startswith("global_piqa") else total for total, count in record[5]]
-
-
-def _first(record: Record) -> float:
-    """Return the first choice's share of the probability, in fp32 so that equal scores get equal ranks."""
-    scores = np.asarray([total for total, _ in record[5]], np.float32)
-    shares = np.exp(scores - scores.max())
-    return float(shares[0] / shares.sum())
-
-
-def _accuracy(name: str, records: Sequence[Record], right: Callable[[Record], float]) -> Score:
+def _accuracy(name: str, records: Sequence[QuestionRecord], right: Callable[[QuestionRecord], float]) -> Score:
     by: dict[str, list[float]] = defaultdict(list)
     for record in records:
-        by[record[1]].append(right(record))
+        by[record.subset].append(right(record))
     weights, shares = parts.weights(name, list(by)), {key: share(sum(v), len(v)) for key, v in by.items()}
     mean = sum(weights[key] * shares[key][0] for key in by)
     return Score(mean, len(records), math.hypot(*(weights[key] * shares[key][1] for key in by)), PARTS[name].guess)
 
 
-def _reading_scores(records: Sequence[Record]) -> dict[str, Score]:
+def _reading_scores(records: Sequence[ReadingRecord]) -> dict[str, Score]:
     gains = {outcome: gain.percent for outcome, gain in _gains(records)}
     eye = sum(gains[outcome] for outcome in reading.EYE) / len(reading.EYE)
     both = {"reading_self_paced": gains[reading.SELF_PACED], "reading_eye_tracking": eye}
     return {name: Score(value, len(records)) for name, value in {"reading": sum(both.values()) / 2, **both}.items()}
 
 
-def _gains(records: Sequence[Record]) -> Iterator[tuple[str, reading.Gain]]:
+def _gains(records: Sequence[ReadingRecord]) -> Iterator[tuple[str, reading.Gain]]:
     """Yield the gain for each reading time; self-paced reading also depends on the previous word."""
-    rows, names = [record[3] for record in records], (*reading.NUMBERS, "pred", "prev_pred")
+    rows, names = [record.numbers for record in records], (*reading.NUMBERS, "pred", "prev_pred")
     for outcome in (*reading.EYE, reading.SELF_PACED):
         known = reading.SPILLED if outcome == reading.SELF_PACED else reading.PLAIN
         yield outcome, reading.gain(rows, names, outcome, known)
 
 
-def _regressions(records: Sequence[Record]) -> tuple[str, list[str], list[list[Any]]]:
+def _regressions(records: Sequence[ReadingRecord]) -> tuple[str, list[str], list[list[Any]]]:
     rows: list[list[Any]] = [
         [outcome, gain.rows, gain.without, gain.with_it, gain.percent, gain.log_likelihood]
         for outcome, gain in _gains(records)
@@ -365,22 +394,22 @@ def _regressions(records: Sequence[Record]) -> tuple[str, list[str], list[list[A
     return "reading times", ["", "words", "R^2 without", "with surprisal", "gain, %", "nats gained"], rows
 
 
-def _has_subsets(records: Sequence[Record]) -> bool:
-    return PARTS[records[0][0]].guess is not None and len({record[1] for record in records}) > 1
+def _has_subsets(records: Sequence[SuiteRecord]) -> bool:
+    return PARTS[records[0].part].guess is not None and len({record.subset for record in records}) > 1
 
 
 def _subsets(
-    name: str, records: Sequence[Record], right: Callable[[Record], float]
+    name: str, records: Sequence[QuestionRecord], right: Callable[[QuestionRecord], float]
 ) -> tuple[str, list[str], list[list[Any]]]:
     by: dict[str, list[float]] = defaultdict(list)
     for record in records:
-        by[record[1]].append(right(record))
+        by[record.subset].append(right(record))
     rows = [[key, len(marks), *share(sum(marks), len(marks))] for key, marks in by.items()]
     return f"{PARTS[name].called} by subset", ["", "questions", "right", "error"], rows
 
 
-def _cut_note(records: Sequence[Record]) -> str:
-    return cut_off([record[4] for record in records if len(record) == 6])
+def _cut_note(records: Sequence[SuiteRecord]) -> str:
+    return cut_off([record.dropped for record in records if isinstance(record, QuestionRecord)])
 
 
 def _official_name(name: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ordsmed.base.menu import Choice
 from ordsmed.measure.likelihood import running
 from ordsmed.measure.likelihood.items import Scorer
-from ordsmed.measure.likelihood.probe import Example, Finding, Record
+from ordsmed.measure.likelihood.probe import Example, Finding
 from ordsmed.measure.likelihood.windows import WindowedProbe
 
 
@@ -27,8 +28,10 @@ class Bits(WindowedProbe, Choice):
     window: int = 0
     """tokens per window; 0: the model's positions, at most 1,024"""
 
+    RECORD: ClassVar = running.TextWindow
+
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         yield from running.examples(scorer, self.cutting(scorer), self.files, self.key)
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[running.TextWindow]) -> Finding:
         return running.finding(records, first="bits_per_byte")

@@ -30,6 +30,15 @@ USUAL = {"delimiter": " ", "metrics": ("acc", "acc_norm")}
 
 
 @dataclass(frozen=True)
+class ChoicesRecord(Record):
+    group: str
+    place: str
+    right: list[int]  # numbers of the right choices
+    dropped: int  # tokens cut off because the context was too long
+    options: list[list[float]]  # of each choice: score, characters, bytes, tokens, score without context if needed
+
+
+@dataclass(frozen=True)
 class ChoiceTask:
     files: tuple[str, ...] = ()
     """files of rows: JSON lines, JSON, CSV, .tsv with a header or Parquet, compressed or not"""
@@ -64,6 +73,7 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
     """causal models: put the start token before each text, as lm-evaluation-harness does if the tokenizer adds it; a
     choice without context always gets it"""
 
+    RECORD: ClassVar = ChoicesRecord
     HOW: ClassVar[tuple[str, ...]] = ("file",)
 
     def __post_init__(self) -> None:
@@ -97,12 +107,12 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
         """Build a question; if a metric needs them, the choices without context follow the choices."""
         choices = templates.texts(self.choices, row, location)
         valid("".join(choices), location)
-        before = templates.text(self.description, row, location) + templates.text(self.text, row, location)
-        if before.isdigit():
+        context = templates.text(self.description, row, location) + templates.text(self.text, row, location)
+        if context.isdigit():
             wanted = "words; if the choices are contexts, their common `ending`"
-            raise DataError(location, f"the text is {before}", wanted)
+            raise DataError(location, f"the text is {context}", wanted)
         endings = [f"{self.delimiter}{choice}" for choice in choices]
-        pairs = [(before, ending) for ending in endings]
+        pairs = [(context, ending) for ending in endings]
         if self.ending:
             pairs = [(choice, f"{self.delimiter}{templates.text(self.ending, row, location)}") for choice in choices]
         if "acc_mutual_info" in (self.metrics or ()):
@@ -112,41 +122,40 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
             location, pairs, [group, location, templates.numbers(self.right, choices, row, location), sizes]
         )
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Return group, place, right choices, dropped tokens, and each choice's score with sizes to divide it by."""
+    def record(self, example: Example, scores: list[Scores]) -> ChoicesRecord:
         _, dropped, group, location, right, sizes = example.about
         values = scores_by_choice(example, scores)
         options = [[s.total, *size, len(s.logs)] for s, size in zip(values, sizes, strict=False)]
-        for option, alone in zip(options, values[len(options) :], strict=False):
-            option.append(alone.total)
-        return [group, location, right, dropped, options]
+        for option, without_context in zip(options, values[len(options) :], strict=False):
+            option.append(without_context.total)
+        return ChoicesRecord(group, location, right, dropped, options)
 
-    def marks(self, record: Record) -> dict[str, bool]:
+    def marks(self, record: ChoicesRecord) -> dict[str, bool]:
         result: dict[str, bool] = {}
         for metric in self.metrics or ():
             values = _values(record, metric)
-            result[metric] = values.index(max(values)) in record[2]
+            result[metric] = values.index(max(values)) in record.right
         return result
 
-    def guess(self, record: Record) -> float:
-        return len(set(record[2])) / len(record[4])
+    def guess(self, record: ChoicesRecord) -> float:
+        return len(set(record.right)) / len(record.options)
 
-    def how(self, records: list[Record]) -> str:
+    def note(self, records: list[ChoicesRecord]) -> str:
         ties = sum(_values(record, "acc").count(max(_values(record, "acc"))) > 1 for record in records)
         tied = f"{many(ties, 'example')} with several likeliest choices: the first counts" if ties else ""
-        return "; ".join(filter(None, (cut_off([record[3] for record in records]), tied)))
+        return "; ".join(filter(None, (cut_off([record.dropped for record in records]), tied)))
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        group, location, right, _, options = record
-        file, _, line = location.rpartition(":")
-        about = {"file": file, "line": int(line), **({"group": group} if group else {})}
-        return {**about, "right": right, "scores": [option[0] for option in options], **self.marks(record)}
+    def as_line(self, record: ChoicesRecord) -> dict[str, Any]:
+        file, _, line = record.place.rpartition(":")
+        about = {"file": file, "line": int(line), **({"group": record.group} if record.group else {})}
+        scores = [option[0] for option in record.options]
+        return {**about, "right": record.right, "scores": scores, **self.marks(record)}
 
 
-def _values(record: Record, metric: str) -> list[float]:
+def _values(record: ChoicesRecord, metric: str) -> list[float]:
     if metric == "acc_mutual_info":
-        return [option[0] - option[4] for option in record[4]]
-    return [option[0] / (option[PER[metric]] if metric in PER else 1) for option in record[4]]
+        return [option[0] - option[4] for option in record.options]
+    return [option[0] / (option[PER[metric]] if metric in PER else 1) for option in record.options]
 
 
 def _task(path: Path, overridden: set[str]) -> ChoiceTask:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
-from ordsmed.measure.likelihood.choosing import cut_off, shortened
+from ordsmed.measure.likelihood.choosing import cut_off, shorten
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import (
     TOGETHER,
@@ -35,6 +35,15 @@ CHOOSE = ("causal", "masked", "word")
 
 
 @dataclass(frozen=True)
+class ClozeRecord(Record):
+    place: str
+    last_token: bool  # is the last token the likeliest?
+    word: bool  # are all tokens of the last word the likeliest?
+    log: float  # natural log-probability of the last word
+    dropped: int = 0  # tokens cut off because the passage was too long
+
+
+@dataclass(frozen=True)
 class Cloze(Choice):
     """Accuracy on the last token and on the whole last word."""
 
@@ -48,10 +57,11 @@ class Cloze(Choice):
     """causal models: put the start token before each passage, as lm-evaluation-harness does if the tokenizer adds it;
     false: as in lm-evaluation-harness with GPT-2's tokenizer, and in Megatron"""
 
+    RECORD: ClassVar = ClozeRecord
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("start",)
 
     best: ClassVar[bool] = True
-    prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # both mask_prob the later tokens of the word
+    prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # both mask the later tokens of the word
 
     def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in CHOOSE:
@@ -74,40 +84,45 @@ class Cloze(Choice):
             for location, row in records(path):
                 text = text_of(row, self.key, location)
                 word = text.split()[-1]
-                before = text[: text.rfind(word)].strip()
-                if not before:
+                context = text[: text.rfind(word)].strip()
+                if not context:
                     raise DataError(location, "is one word", "a passage before its last word")
-                yield location, (text, before, f" {word}")
+                yield location, (text, context, f" {word}")
 
-    def _example(self, scorer: Scorer, location: str, whole: Ints, before: Ints, word: Ints) -> Example:
+    def _example(self, scorer: Scorer, location: str, whole: Ints, context: Ints, word: Ints) -> Example:
         """Build two items: the passage's last token, and its last word, tokenized separately."""
         if len(whole) < 2:
             raise DataError(location, "is one token", "a passage before its last token")
         last = Item(whole, first=len(whole) - 1, sign=self.start)
-        strict = Item(np.concatenate([before, word]), first=len(before), sign=self.start)
-        shown = [shortened(scorer, item) for item in (last, strict)]
+        strict = Item(np.concatenate([context, word]), first=len(context), sign=self.start)
+        shown = [shorten(scorer, item) for item in (last, strict)]
         for item in shown:
             fits(scorer, item, location, "the passage")
         return Example(tuple(shown), [location, max(len(strict) - len(shown[1]), len(last) - len(shown[0]))])
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
+    def record(self, example: Example, scores: list[Scores]) -> ClozeRecord:
         last, word = scores
-        location, cut_off = example.about
-        return [location, bool(last.best[-1]), bool(word.best.all()), word.total, cut_off]
+        location, dropped = example.about
+        return ClozeRecord(location, bool(last.best[-1]), bool(word.best.all()), word.total, dropped)
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[ClozeRecord]) -> Finding:
         count = len(records)
-        (last, last_error), (word, word_error) = (share(sum(row[n] for row in records), count) for n in (1, 2))
-        logs = np.asarray([row[3] for row in records])
+        last, last_error = share(sum(row.last_token for row in records), count)
+        word, word_error = share(sum(row.word for row in records), count)
+        logs = np.asarray([row.log for row in records])
         loss = -float(logs.mean())
         error = float(logs.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
         facts = {"last_token": last, "word": word, "word_perplexity": perplexity(loss), "examples": count}
         errors = {"last_token": last_error, "word": word_error, "word_perplexity": perplexity(loss) * error}
-        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, how=cut_off([sum(row[4:]) for row in records]))
+        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, note=cut_off([row.dropped for row in records]))
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
-        return [PairedExample(row[0], "", {"last_token": 100.0 * row[1], "word": 100.0 * row[2]}) for row in records]
+    def compared(self, records: list[ClozeRecord]) -> list[PairedExample]:
+        return [
+            PairedExample(row.place, "", {"last_token": 100.0 * row.last_token, "word": 100.0 * row.word})
+            for row in records
+        ]
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        file, _, line = record[0].rpartition(":")
-        return {"file": file, "line": int(line), "last_token": record[1], "word": record[2], "log": record[3]}
+    def as_line(self, record: ClozeRecord) -> dict[str, Any]:
+        file, _, line = record.place.rpartition(":")
+        scores = {name: getattr(record, name) for name in ("last_token", "word", "log")}
+        return {"file": file, "line": int(line), **scores}

@@ -1,7 +1,7 @@
 """Minimal pairs: is the acceptable one of two nearly equal sentences the likelier one?
 
-{"sentence_good": "Many girls insulted themselves.", "sentence_bad": "Many girls insulted herself."} {"good": "...",
-"bad": ["...", "..."]}
+    {"sentence_good": "Many girls insulted themselves.", "sentence_bad": "Many girls insulted herself."}
+    {"good": "...", "bad": ["...", "..."]}
 
 Reads BLiMP (Warstadt et al. 2020), its BabyLM supplement, MultiBLiMP, and files of the same form. Equal scores count as
 wrong, including those of the few identical sentences in BLiMP; BabyLM's evaluation of 2025 counts them as right.
@@ -10,10 +10,10 @@ wrong, including those of the few identical sentences in BLiMP; BabyLM's evaluat
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
@@ -24,6 +24,25 @@ from ordsmed.measure.likelihood.probe import Example, Record, paths_of, records,
 KEYS = (("sentence_good", "sentence_bad"), ("good", "bad"), ("sen", "wrong_sen"))
 ALIKE = 1e-6  # scores this close are equal, within fp32 precision
 BABYLM_WAYS = ("causal", "masked")  # BabyLM's backends causal, mlm and, for hybrids, mntp
+
+
+@dataclass(frozen=True)
+class PairRecord(Record):
+    """Scores of sentences, the good one first; None for a bad one that is equal to it."""
+
+    group: str  # paradigm
+    place: str
+    scores: list[float | None]
+    means: list[float | None] | None = None  # scores per token, for scoring = "babylm"
+
+    def to_list(self) -> list[Any]:
+        return [self.group, self.place, *self.scores, *([] if self.means is None else [self.means])]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> Self:
+        group, place, *scores = values
+        means = scores.pop() if isinstance(scores[-1], list) else None
+        return cls(group, place, scores, means)
 
 
 @dataclass(frozen=True)
@@ -42,6 +61,7 @@ class MinimalPairs(ChoiceProbe, Choice):
     scoring: Literal["own", "babylm"] = "own"
     """babylm: as in BabyLM's evaluation of 2025, compare sums, ties count as right; means per token are also shown"""
 
+    RECORD: ClassVar = PairRecord
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("space", "scoring")
 
     COUNTED: ClassVar[tuple[str, str]] = ("pairs", "paradigm")
@@ -67,7 +87,7 @@ class MinimalPairs(ChoiceProbe, Choice):
         for example in super().examples(scorer):
             items = tuple(replace(item, first=max(item.first, 1), sign=False) for item in example.items)
             for item in items:
-                if item.asked < 1:
+                if item.scored_count < 1:
                     text = scorer.tokenizer.decode(item.pieces.tolist())
                     raise DataError(str(example.about[-1]), f"{text!r} has one token, without context", "two or more")
             yield replace(example, items=items)
@@ -83,48 +103,45 @@ class MinimalPairs(ChoiceProbe, Choice):
             if kinds == {True}:
                 raise DataError(path, "the good sentence of every pair is equal to a bad one", "pairs that differ")
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Return paradigm, place and scores, the good sentence first, None for equal ones; for babylm also means."""
-        which, _, paradigm, location = example.about
-        results = [s if n else None for n, s in zip([1, *which[1:]], scores_by_choice(example, scores), strict=True)]
-        sums, means = [s and s.total for s in results], [s and s.total / len(s.logs) for s in results]
+    def record(self, example: Example, scores: list[Scores]) -> PairRecord:
+        item_numbers, _, paradigm, location = example.about
+        results = [
+            s if n else None for n, s in zip([1, *item_numbers[1:]], scores_by_choice(example, scores), strict=True)
+        ]
+        sums, means = [s.total if s else None for s in results], [s.total / len(s.logs) if s else None for s in results]
         if self.scoring == "babylm":
-            return [paradigm, location, *sums, means]
-        return [paradigm, location, *(means if self.per == "token" else sums)]
+            return PairRecord(paradigm, location, sums, means)
+        return PairRecord(paradigm, location, means if self.per == "token" else sums)
 
-    def marks(self, record: Record) -> dict[str, bool]:
-        if self.scoring == "own":
-            return {"accuracy": _right(record[2:]) == 1}
-        return {"babylm": _right(record[2:-1]) >= 0, "per_token": _right(record[-1]) == 1}
+    def marks(self, record: PairRecord) -> dict[str, bool]:
+        if record.means is None:
+            return {"accuracy": _right(record.scores) == 1}
+        return {"babylm": _right(record.scores) >= 0, "per_token": _right(record.means) == 1}
 
-    def guess(self, record: Record) -> float:
-        return 1 / len(self._scores(record))
+    def guess(self, record: PairRecord) -> float:
+        return 1 / len(record.scores)
 
-    def facts(self, records: list[Record]) -> dict[str, Any]:
-        leads = [_right(self._scores(record)) for record in records]
+    def facts(self, records: list[PairRecord]) -> dict[str, Any]:
+        leads = [_right(record.scores) for record in records]
         ties = leads.count(0)
         return {"right": leads.count(1) + (ties if self.scoring == "babylm" else 0), "ties": ties}
 
-    def _scores(self, record: Record) -> list[float | None]:
-        return record[2:-1] if self.scoring == "babylm" else record[2:]
-
-    def how(self, records: list[Record]) -> str:
+    def note(self, records: list[PairRecord]) -> str:
         by: dict[str, list[bool]] = defaultdict(list)
         for record in records:
-            by[record[1].rpartition(":")[0]].append(None in record[3:])
+            by[record.place.rpartition(":")[0]].append(None in record.scores)
         files = [f"{sum(e):,} of {len(e):,} pairs of {Path(file).name}" for file, e in by.items() if any(e)]
         counted = "which are ties" if self.scoring == "babylm" else "which are never right"
         return f"equal sentences, {counted}: {', '.join(files)}" if files else ""
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        paradigm, location = record[:2]
-        good, *bad = scores = self._scores(record)
-        file, _, line = location.rpartition(":")
+    def as_line(self, record: PairRecord) -> dict[str, Any]:
+        good, *bad = record.scores
+        file, _, line = record.place.rpartition(":")
         bad = [good if score is None else score for score in bad]
-        about = {"file": file, "line": int(line), "paradigm": paradigm, "good": good}
-        lead = _right(scores)
+        about = {"file": file, "line": int(line), "paradigm": record.group, "good": good}
+        comparison = _right(record.scores)
         right = next(iter(self.marks(record).values()))
-        return {**about, "bad": bad if bad[1:] else bad[0], "right": right, "tie": lead == 0}
+        return {**about, "bad": bad if bad[1:] else bad[0], "right": right, "tie": comparison == 0}
 
 
 def _is_first_scored(scorer: Scorer) -> bool:
@@ -135,8 +152,8 @@ def _is_first_scored(scorer: Scorer) -> bool:
 def _right(scores: list[Any]) -> int:
     """Return 1 if the first sentence is likelier than all others, 0 for a tie, -1 otherwise."""
     good, *bad = scores
-    lead = good - max(good if score is None else score for score in bad)
-    return 1 if lead > ALIKE else 0 if lead >= -ALIKE else -1
+    margin = good - max(good if score is None else score for score in bad)
+    return 1 if margin > ALIKE else 0 if margin >= -ALIKE else -1
 
 
 def _texts(result: dict[str, Any], location: str) -> list[str]:

@@ -26,6 +26,19 @@ WORDS = 64  # candidates for insertion: the most frequent longer words of the te
 
 
 @dataclass(frozen=True)
+class NeedleRecord(Record):
+    distance: int
+    number: int
+    filled: bool  # is the inserted word the likeliest?
+    log: float  # its natural log-probability
+    log_without: float  # the same if another word was inserted
+
+    @property
+    def likelier(self) -> bool:
+        return self.log > self.log_without
+
+
+@dataclass(frozen=True)
 class Needle(Choice):
     """Accuracy by distance: the inserted word is the likeliest, or it is likelier than without the insertion."""
 
@@ -42,6 +55,7 @@ class Needle(Choice):
     count: int = 100
     """examples per distance"""
 
+    RECORD: ClassVar = NeedleRecord
     best: ClassVar[bool] = True
     prefers: ClassVar[tuple[str, ...]] = ("masked",)
 
@@ -57,7 +71,7 @@ class Needle(Choice):
             raise RecipeError(location, f"is read the way `{scorer.way}`", "masked or causal")
         possible = self._distances(scorer)
         if not possible:
-            problem = f"found {list(self.distances)}, for a model of {scorer.room:,} positions"
+            problem = f"found {list(self.distances)}, for a model of {scorer.max_tokens:,} positions"
             raise RecipeError(f"{location}.distances", problem, "at least one that it has room for")
         impossible = [distance for distance in self.distances if distance not in possible]
         note = f"; no room for {', '.join(map(str, impossible))}" if impossible else ""
@@ -66,7 +80,7 @@ class Needle(Choice):
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         text = self._text(scorer)
         words = self._words(scorer, text)
-        before, behind = (scorer.cut([part])[0].pieces for part in self.fact.split(WORD))
+        prefix, suffix = (scorer.cut([part])[0].pieces for part in self.fact.split(WORD))
         for distance in self._distances(scorer):
             for number in range(self.count):
                 draws = chance.bits(chance.key("needle", distance, number), np.arange(3)).astype(object)
@@ -74,42 +88,42 @@ class Needle(Choice):
                 wrong += wrong >= right
                 start = int(draws[2] % (len(text) - distance + 1))
                 between = text[start : start + distance]
-                question = [between, before, [words[right]], behind]
+                question = [between, prefix, [words[right]], suffix]
                 items = [
-                    self._item(scorer, np.concatenate([before, [words[planted]], behind, *question]), len(behind))
+                    self._item(scorer, np.concatenate([prefix, [words[planted]], suffix, *question]), len(suffix))
                     for planted in (right, wrong)
                 ]
                 yield Example(tuple(items), [distance, number])
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Return distance, number, whether the word is the likeliest, and its score with and without the fact."""
+    def record(self, example: Example, scores: list[Scores]) -> NeedleRecord:
         planted, absent = scores
-        return [*example.about, bool(planted.best[0]), float(planted.logs[0]), float(absent.logs[0])]
+        distance, number = example.about
+        return NeedleRecord(distance, number, bool(planted.best[0]), float(planted.logs[0]), float(absent.logs[0]))
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[NeedleRecord]) -> Finding:
         facts, errors, guessing = dict[str, Any](), dict[str, float](), dict[str, float]()
-        for distance in dict.fromkeys(record[0] for record in records):
-            rows = [record for record in records if record[0] == distance]
-            for name, right in (
-                ("filled", sum(row[2] for row in rows)),
-                ("likelier", sum(row[3] > row[4] for row in rows)),
-            ):
+        for distance in dict.fromkeys(record.distance for record in records):
+            rows = [record for record in records if record.distance == distance]
+            for name in ("filled", "likelier"):
+                right = sum(getattr(row, name) for row in rows)
                 facts[f"{name}_{distance}"], errors[f"{name}_{distance}"] = share(right, len(rows))
             guessing |= {f"filled_{distance}": 100.0 / WORDS, f"likelier_{distance}": 50.0}
         return Finding({**facts, "examples": len(records)}, errors, guessing)
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        return dict(zip(("distance", "number", "filled", "log", "log_without"), record, strict=True))
+    def as_line(self, record: NeedleRecord) -> dict[str, Any]:
+        return dict(vars(record))
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
+    def compared(self, records: list[NeedleRecord]) -> list[PairedExample]:
         return [
-            PairedExample(f"{d}:{n}", "", {"filled": 100.0 * right, "likelier": 100.0 * (log > without)})
-            for d, n, right, log, without in records
+            PairedExample(
+                f"{row.distance}:{row.number}", "", {"filled": 100.0 * row.filled, "likelier": 100.0 * row.likelier}
+            )
+            for row in records
         ]
 
     def _distances(self, scorer: Scorer) -> list[int]:
         fact = 2 * (sum(len(scorer.cut([part])[0]) for part in self.fact.split(WORD)) + 1)
-        return [distance for distance in self.distances if distance + fact <= scorer.room]
+        return [distance for distance in self.distances if distance + fact <= scorer.max_tokens]
 
     def _item(self, scorer: Scorer, pieces: Ints, behind: int) -> Item:
         """Mask the word before the last `behind` tokens; a causal model reads up to it."""

@@ -14,7 +14,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.measure.likelihood import running, sampled_windows
 from ordsmed.measure.likelihood.items import Scorer
-from ordsmed.measure.likelihood.probe import Example, Finding, Record
+from ordsmed.measure.likelihood.probe import Example, Finding
 from ordsmed.measure.likelihood.windows import WindowedProbe
 
 
@@ -39,6 +39,7 @@ class Perplexity(WindowedProbe, Choice):
     seed: int = 0
     """seed of the sampled windows"""
 
+    RECORD: ClassVar = running.TextWindow
     LEAST: ClassVar[dict[str, int]] = {**WindowedProbe.LEAST, "iterations": 0, "batch": 1}
 
     def fits(self, scorer: Scorer, location: str) -> str:
@@ -57,7 +58,7 @@ class Perplexity(WindowedProbe, Choice):
             return
         count = self.iterations * self.batch or None
         for item in sampled_windows.items(scorer, self.files, self.key, cutting.window, count, self.seed):
-            yield Example((item,), [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0])
+            yield Example((item,), running.document_start(scorer))
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[running.TextWindow]) -> Finding:
         return running.finding(records)

@@ -1,7 +1,7 @@
 """Perplexity bound: an upper bound on a masked diffusion model's perplexity (MDLM, LLaDA).
 
-in a window of L tokens, n = 1 ... L random tokens are masked at once, every n with the same probability nats <= mean
-over the draws of L / n times the nats of the masked tokens
+In a window of L tokens, n random tokens are masked at once; every n from 1 to L has the same probability. The bound on
+the nats of the window is the mean, over the draws, of L / n times the nats of the masked tokens.
 
 A model trained with `diffusion` optimizes this bound. For other masked models it holds too, but it is loose.
 """
@@ -20,7 +20,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.measure.likelihood import running
 from ordsmed.measure.likelihood.filling import FillingProbe
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
-from ordsmed.measure.likelihood.probe import Example, Finding, Record
+from ordsmed.measure.likelihood.probe import Example, Finding
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class PerplexityBound(FillingProbe, Choice):
 
     def _masked(self, window: Item, key: int) -> tuple[Item, ...]:
         """Return `draws` masked copies of a window, with mask counts spread evenly from one to all tokens."""
-        size, begin = window.asked, float(chance.unit(key, 0))
+        size, begin = window.scored_count, float(chance.unit(key, 0))
         result = []
         for draw in range(self.draws):
             amount = int((draw + begin) / self.draws * size) + 1
@@ -59,10 +59,10 @@ class PerplexityBound(FillingProbe, Choice):
             result.append(replace(window, hidden=np.sort(order[:amount]) + window.first))
         return tuple(result)
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
+    def record(self, example: Example, scores: list[Scores]) -> running.TextWindow:
         size = len(example.items[0]) - example.items[0].first
         costs = [-score.total * size / len(score.logs) for score in scores]
-        return [*example.about, math.fsum(costs) / len(costs), size]
+        return replace(example.about, nats=math.fsum(costs) / len(costs), targets=size)
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[running.TextWindow]) -> Finding:
         return running.finding(records, named="{}_bound")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,8 +24,25 @@ from ordsmed.measure.likelihood.items import Ints, Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import Example, Finding, PairedExample, Record, ratio_error
 
 LONGEST = 8_192  # default tokens per window
-COUNTED = 3  # columns of a record before its nats and targets
 FIRST = 128  # end of the first bin; each bin ends at twice the end of the previous one
+
+
+@dataclass(frozen=True)
+class PositionsRecord(Record):
+    """Counts of the text of a window, and nats and scored tokens: of the short text, then of each bin."""
+
+    bytes: int
+    tokens: int
+    documents: int
+    scores: list[tuple[float, int]]
+
+    def to_list(self) -> list[Any]:
+        return [self.bytes, self.tokens, self.documents, *itertools.chain.from_iterable(self.scores)]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> Self:
+        size, tokens, documents = values[:3]
+        return cls(size, tokens, documents, [*zip(values[3::2], values[4::2], strict=True)])
 
 
 @dataclass(frozen=True)
@@ -45,6 +62,7 @@ class Positions(Choice):
     short: int = 128
     """tokens of a short text: the beginning of each document, scored alone"""
 
+    RECORD: ClassVar = PositionsRecord
     best: ClassVar[bool] = False
     by_windows: ClassVar[bool] = True
     prefers: ClassVar[tuple[str, ...]] = ("masked",)
@@ -57,9 +75,9 @@ class Positions(Choice):
     def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in ("masked", "causal"):
             raise RecipeError(location, f"is read the way `{scorer.way}`", "masked or causal")
-        if self.window > scorer.room:
-            most = f"at most {scorer.room:,}, the model's positions"
-            raise RecipeError(f"{location}.window", f"found {self.window:,}", most)
+        if self.window > scorer.max_tokens:
+            limit = f"at most {scorer.max_tokens:,}, the model's positions"
+            raise RecipeError(f"{location}.window", f"found {self.window:,}", limit)
         hidden = f", {self.mask_prob:.0%} of them masked at once" if scorer.way == "masked" else ""
         return f"consecutive windows of {self._size(scorer):,} tokens{hidden}"
 
@@ -67,21 +85,21 @@ class Positions(Choice):
         numbers = itertools.count()
 
         def windows(blocks: Iterable[Ints]) -> Iterator[Item]:
-            rest = np.zeros(0, np.int64)
+            remainder = np.zeros(0, np.int64)
             for block in blocks:
-                rest = np.concatenate([rest, block])
-                while len(rest) >= self._size(scorer):
-                    yield self._item(scorer, rest[: self._size(scorer)], next(numbers))
-                    rest = rest[self._size(scorer) :]
-            if len(rest) > 1:
-                yield self._item(scorer, rest, next(numbers))
+                remainder = np.concatenate([remainder, block])
+                while len(remainder) >= self._size(scorer):
+                    yield self._item(scorer, remainder[: self._size(scorer)], next(numbers))
+                    remainder = remainder[self._size(scorer) :]
+            if len(remainder) > 1:
+                yield self._item(scorer, remainder, next(numbers))
 
         for location, blocks in documents(self.files, self.key):
             for example in running.cut(scorer, windows, location, blocks):
-                window, (_, size, texts, *_) = example.items[0], example.about
-                begins = texts and len(window) >= self.short  # the window starts its document
+                window, counts = example.items[0], example.about
+                begins = counts.documents and len(window) >= self.short  # the window starts its document
                 short = [self._item(scorer, window.pieces[: self.short], next(numbers))] if begins else []
-                yield Example((window, *short), [size, len(window), texts])
+                yield Example((window, *short), (counts.bytes, len(window), counts.documents))
 
     def _item(self, scorer: Scorer, pieces: Ints, number: int) -> Item:
         """Score all tokens but the first, or for a masked model a random choice that depends on `number`."""
@@ -90,42 +108,45 @@ class Positions(Choice):
         draws = chance.bits(chance.key("positions", number), np.arange(len(pieces)))
         return Item(pieces, hidden=np.sort(np.argsort(draws)[: max(1, round(self.mask_prob * len(pieces)))]))
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Return bytes, tokens and documents, then nats and targets: of the short text, and of each bin."""
+    def record(self, example: Example, scores: list[Scores]) -> PositionsRecord:
         item = example.items[0]
         positions = np.arange(item.first, len(item)) if item.hidden is None else item.hidden
         bins = np.ceil(np.log2(np.maximum((positions + 1) / FIRST, 1))).astype(int)
         pairs = zip(np.bincount(bins, -scores[0].logs).tolist(), np.bincount(bins).tolist(), strict=True)
-        short = [-scores[1].total, len(scores[1].logs)] if scores[1:] else [0.0, 0]
-        return [*example.about, *short, *itertools.chain.from_iterable(pairs)]
+        short = (-scores[1].total, len(scores[1].logs)) if scores[1:] else (0.0, 0)
+        size, tokens, documents = example.about
+        return PositionsRecord(size, tokens, documents, [short, *pairs])
 
-    def finding(self, records: list[Record]) -> Finding:
-        longest = max(map(len, records))
-        table = np.asarray([[*record, *[0.0] * (longest - len(record))] for record in records])
-        size, tokens, texts = table[:, :COUNTED].sum(0)
-        nats, targets = table[:, COUNTED::2], table[:, COUNTED + 1 :: 2]
+    def finding(self, records: list[PositionsRecord]) -> Finding:
+        longest = max(len(record.scores) for record in records)
+        table = np.asarray([[*record.scores, *[(0.0, 0)] * (longest - len(record.scores))] for record in records])
+        nats, targets = table[:, :, 0], table[:, :, 1]
+        size, tokens = sum(record.bytes for record in records), sum(record.tokens for record in records)
         per_byte = math.log(2) * size / tokens  # converts nats per token to bits per byte
         facts, errors = dict[str, Any](), dict[str, float]()
         for number in np.flatnonzero(targets.sum(0)).tolist():
             name, has = f"bits_per_byte_{_name(number - 1)}", targets[:, number] > 0
             facts[name] = nats[:, number].sum() / targets[:, number].sum() / per_byte
             errors[name] = ratio_error(nats[has, number].tolist(), targets[has, number].tolist()) / per_byte
-        facts |= {"documents": int(texts), "bytes": int(size), "scored": int(targets[:, 1:].sum())}
+        facts |= {
+            "documents": sum(record.documents for record in records),
+            "bytes": size,
+            "scored": int(targets[:, 1:].sum()),
+        }
         return Finding(facts, errors)
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        bins = record[COUNTED + 2 :]
-        return {_name(number): bins[2 * number] for number in range(len(bins) // 2) if bins[2 * number + 1]}
+    def as_line(self, record: PositionsRecord) -> dict[str, Any]:
+        return {_name(number): nats for number, (nats, targets) in enumerate(record.scores[1:]) if targets}
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
-        sums = [(sum(record[COUNTED + 2 :: 2]), sum(record[COUNTED + 3 :: 2])) for record in records]
+    def compared(self, records: list[PositionsRecord]) -> list[PairedExample]:
+        sums = [tuple(map(sum, zip(*record.scores[1:], strict=True))) for record in records]
         return [
             PairedExample(f"{number}:{targets}", "", {"nats_per_token": nats}, targets)
             for number, (nats, targets) in enumerate(sums)
         ]
 
     def _size(self, scorer: Scorer) -> int:
-        return self.window or min(scorer.room, LONGEST)
+        return self.window or min(scorer.max_tokens, LONGEST)
 
 
 def _name(number: int) -> str:

@@ -14,7 +14,8 @@ from ordsmed.base.menu import Choice
 from ordsmed.measure.likelihood import running
 from ordsmed.measure.likelihood.filling import FillingProbe
 from ordsmed.measure.likelihood.items import Scorer, Scores
-from ordsmed.measure.likelihood.probe import Example, Finding, Record
+from ordsmed.measure.likelihood.probe import Example, Finding
+from ordsmed.measure.likelihood.windows import with_scores
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class PseudoPerplexity(FillingProbe, Choice):
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         yield from self.windows(scorer)
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        return [*example.about, -scores[0].total, len(scores[0].logs)]
+    def record(self, example: Example, scores: list[Scores]) -> running.TextWindow:
+        return with_scores(example.about, scores)
 
-    def finding(self, records: list[Record]) -> Finding:
+    def finding(self, records: list[running.TextWindow]) -> Finding:
         return running.finding(records, named="pseudo_{}")

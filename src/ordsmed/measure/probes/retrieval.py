@@ -35,6 +35,18 @@ SHOWN = 10  # passages stored in a record
 BY_VECTORS, BY_WORDS, BY_BOTH = RANKINGS = ("vectors", "bm25", "hybrid")
 
 
+@dataclass(frozen=True)
+class RetrievalRecord(Record):
+    """Scores of a question by each ranking, in the order of `MEASURES`."""
+
+    question: str
+    chance: list[float]  # expected scores of a random ranking
+    vectors: list[float]
+    bm25: list[float]
+    hybrid: list[float]
+    first: list[str]  # ids of the first passages
+
+
 @dataclass(frozen=True, kw_only=True)
 class Retrieval(VectorProbe, Choice):
     """Ranking quality of passages that are searched by vector."""
@@ -58,6 +70,7 @@ class Retrieval(VectorProbe, Choice):
     """memory of a search for vectors and similarities, in MB"""
 
     HOW: ClassVar[tuple[str, ...]] = (*VectorProbe.HOW, "memory")
+    RECORD: ClassVar = RetrievalRecord
     TOKENS: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -75,8 +88,7 @@ class Retrieval(VectorProbe, Choice):
     def prompts(self) -> dict[str, str]:
         return {name: text for name in ("query", "passage") if (text := getattr(self, name)) is not None}
 
-    def records(self, vectors: Mapping[str, Floats | TokenRows]) -> list[Record]:
-        """Return each question's id, its scores by chance, those of each ranking, and the first passages."""
+    def records(self, vectors: Mapping[str, Floats | TokenRows]) -> list[RetrievalRecord]:
         names, passages = [*self.set.passages], [*self.set.passages.values()]
         numbers = {} if self.same_id else {name: n for n, name in enumerate(names)}
         words, result = Bm25.of(passages), []
@@ -88,12 +100,13 @@ class Retrieval(VectorProbe, Choice):
             together = self._combined(dense, worded)[: self.depth]
             rankings = dict(zip(RANKINGS, [dense[0], worded[0], together], strict=True))
             grades = self.set.grades[question]
-            scores = [
-                measures([grades.get(names[n], 0) for n in ranked.tolist()], [*grades.values()])
-                for ranked in rankings.values()
-            ]
+            scores = {
+                ranking: measures([grades.get(names[n], 0) for n in ranked.tolist()], [*grades.values()])
+                for ranking, ranked in rankings.items()
+            }
             first = [names[n] for n in rankings[self.ranking][:SHOWN].tolist()]
-            result.append([question, by_chance(len(names), [*grades.values()], self.depth), *scores, first])
+            random = by_chance(len(names), [*grades.values()], self.depth)
+            result.append(RetrievalRecord(question, random, **scores, first=first))
         return result
 
     @property
@@ -123,12 +136,12 @@ class Retrieval(VectorProbe, Choice):
             similarities, numbers = nearest(passages, block, self.depth + 1, min(NUMBERS, scores), scores)
             yield from zip(numbers.numpy(), similarities.numpy(), strict=True)
 
-    def finding(self, records: list[Record]) -> Finding:
-        scores = {name: 100 * np.array([row[2 + n] for row in records]) for n, name in enumerate(RANKINGS)}
-        chance = 100 * np.mean([row[1] for row in records], 0)
+    def finding(self, records: list[RetrievalRecord]) -> Finding:
+        scores = {name: 100 * np.array([getattr(row, name) for row in records]) for name in RANKINGS}
+        chance = 100 * np.mean([row.chance for row in records], 0)
         main = [clustered(column, *_independent(records)) for column in scores[self.ranking].T.tolist()]
-        facts = {name: over.mean for name, over in zip(MEASURES, main, strict=True)}
-        errors = {name: over.error for name, over in zip(MEASURES, main, strict=True)}
+        facts = {name: statistics.mean for name, statistics in zip(MEASURES, main, strict=True)}
+        errors = {name: statistics.error for name, statistics in zip(MEASURES, main, strict=True)}
         shown = {name: scores[name] for name in RANKINGS if name in (BY_VECTORS, BY_WORDS, self.ranking)}
         shown[f"{self.ranking} less {BY_WORDS}"] = scores[self.ranking] - scores[BY_WORDS]
         table = [[name, *_cells(values, records)] for name, values in shown.items()]
@@ -140,24 +153,23 @@ class Retrieval(VectorProbe, Choice):
             [("rankings, with 95 % intervals by questions", head, table)],
         )
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        question, _, *scores, first = record
-        rows = {name: dict(zip(MEASURES, row, strict=True)) for name, row in zip(RANKINGS, scores, strict=True)}
-        return {"question": question, **rows[self.ranking], BY_WORDS: rows[BY_WORDS], "first": first}
+    def as_line(self, record: RetrievalRecord) -> dict[str, Any]:
+        main, words = (dict(zip(MEASURES, getattr(record, name), strict=True)) for name in (self.ranking, BY_WORDS))
+        return {"question": record.question, **main, BY_WORDS: words, "first": record.first}
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
-        at = 2 + RANKINGS.index(self.ranking)
+    def compared(self, records: list[RetrievalRecord]) -> list[PairedExample]:
+        scores = [zip(MEASURES, getattr(record, self.ranking), strict=True) for record in records]
         return [
-            PairedExample(row[0], "", {name: 100 * value for name, value in zip(MEASURES, row[at], strict=True)})
-            for row in records
+            PairedExample(record.question, "", {name: 100 * value for name, value in values})
+            for record, values in zip(records, scores, strict=True)
         ]
 
 
-def _independent(records: Sequence[Record]) -> tuple[list[float], list[str]]:
+def _independent(records: Sequence[RetrievalRecord]) -> tuple[list[float], list[str]]:
     return [1.0] * len(records), [""] * len(records)
 
 
-def _cells(values: np.ndarray, records: Sequence[Record]) -> Iterator[float]:
+def _cells(values: np.ndarray, records: Sequence[RetrievalRecord]) -> Iterator[float]:
     for column in values.T.tolist():
-        over = clustered(column, *_independent(records))
-        yield from (over.mean, over.interval[1] - over.mean)
+        statistics = clustered(column, *_independent(records))
+        yield from (statistics.mean, statistics.interval[1] - statistics.mean)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,13 @@ class ScoredTexts:
     score: float
 
 
+@dataclass(frozen=True)
+class SimilarityRecord(Record):
+    pair: str  # place of the pair in its file
+    score: float  # human score
+    similarity: float  # cosine or dot product of the vectors
+
+
 @dataclass(frozen=True, kw_only=True)
 class Similarity(VectorProbe, Choice):
     """Correlation with human similarity scores of text pairs."""
@@ -44,6 +51,8 @@ class Similarity(VectorProbe, Choice):
     """column of the second text"""
     score: str = "score"
     """column of the score"""
+
+    RECORD: ClassVar = SimilarityRecord
 
     @cached_property
     def pairs(self) -> list[ScoredTexts]:
@@ -71,16 +80,18 @@ class Similarity(VectorProbe, Choice):
     def groups(self) -> dict[str, Sequence[str]]:
         return {"": list(dict.fromkeys(text for pair in self.pairs for text in (pair.first, pair.second)))}
 
-    def records(self, vectors: Mapping[str, Floats]) -> list[Record]:
+    def records(self, vectors: Mapping[str, Floats]) -> list[SimilarityRecord]:
         number = {text: n for n, text in enumerate(self.groups()[""])}
         first, second = (
             vectors[""][[number[getattr(pair, side)] for pair in self.pairs]] for side in ("first", "second")
         )
         cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
-        return [[pair.place, pair.score, value] for pair, value in zip(self.pairs, cosines.tolist(), strict=True)]
+        return [
+            SimilarityRecord(p.place, p.score, value) for p, value in zip(self.pairs, cosines.tolist(), strict=True)
+        ]
 
-    def finding(self, records: list[Record]) -> Finding:
-        gold, cosines = (np.array([row[n] for row in records]) for n in (1, 2))
+    def finding(self, records: list[SimilarityRecord]) -> Finding:
+        gold, cosines = (np.array([getattr(row, name) for row in records]) for name in ("score", "similarity"))
         facts = {name: 100 * score(gold, cosines) for name, score in CORRELATIONS.items()}
         chance = np.random.default_rng(0)
         rows = [chance.integers(len(gold), size=len(gold)) for _ in range(DRAWS)]
@@ -89,11 +100,11 @@ class Similarity(VectorProbe, Choice):
             for name, score in CORRELATIONS.items()
         }
         options = f"errors from {DRAWS:,} bootstrap samples of the pairs"
-        return Finding({**facts, "pairs": len(records)}, errors, dict.fromkeys(facts, 0.0), how=options)
+        return Finding({**facts, "pairs": len(records)}, errors, dict.fromkeys(facts, 0.0), note=options)
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        return dict(zip(("pair", "score", "similarity"), record, strict=True))
+    def as_line(self, record: SimilarityRecord) -> dict[str, Any]:
+        return dict(vars(record))
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
+    def compared(self, records: list[SimilarityRecord]) -> list[PairedExample]:
         """Return nothing, because a correlation is not a mean over pairs."""
         return []

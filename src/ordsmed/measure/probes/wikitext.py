@@ -19,12 +19,24 @@ from ordsmed.base.menu import Choice, kind_of
 from ordsmed.measure.likelihood import windows
 from ordsmed.measure.likelihood.detokenizers import BY_SET
 from ordsmed.measure.likelihood.items import Ints, Scorer
-from ordsmed.measure.likelihood.probe import Example, Finding, Record, paths_of, perplexity
-from ordsmed.measure.likelihood.windows import Cutting, WindowedProbe
+from ordsmed.measure.likelihood.probe import Example, Finding, paths_of, perplexity
+from ordsmed.measure.likelihood.windows import Cutting, ScoredWindow, WindowedProbe
 from ordsmed.text import read
 
 PAGE = re.compile(r"(?m)^(?= = [^=].* = $)")  # start of a level-1 heading
 LARGE = 2_000  # words needed to recognize the kind of a file
+
+
+@dataclass(frozen=True)
+class WikitextWindow(ScoredWindow):
+    """Counts of the file or page whose first window this is; zeros for its other windows."""
+
+    tokens: int = 0
+    original: int = 0  # words and separators of the file before detokenization
+    words: int = 0
+    bytes: int = 0
+    documents: int = 1
+    vocabulary: int = 0  # size of the vocabulary
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,7 @@ class Wikitext(WindowedProbe, Choice):
     pages: bool = False
     """score every page separately after the start token, with windows and words as in lm-evaluation-harness"""
 
+    RECORD: ClassVar = WikitextWindow
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("pages",)
 
     def fits(self, scorer: Scorer, location: str) -> str:
@@ -75,45 +88,34 @@ class Wikitext(WindowedProbe, Choice):
             if original < 2:
                 raise DataError(path, "has one word", "two or more, so that a word is predicted")
             words, size = len(text.split()), len(text.encode())
-            yield from windows.examples(
-                cutting, ids, str(path), len(ids), original, words, size, 1, scorer.tokenizer.vocabulary
-            )
+            counts = WikitextWindow(len(ids), original, words, size, 1, scorer.tokenizer.vocabulary)
+            yield from windows.examples(cutting, ids, str(path), counts)
 
     def _paged(self, scorer: Scorer, cutting: Cutting, text: str, path: Path) -> Iterator[Example]:
         """Yield pages one by one; a word is a part between white space, including empty parts at both ends."""
         for page in filter(str.strip, PAGE.split(text)):
-            ids = np.concatenate([cast(Ints, scorer.lead), scorer.cut([BY_SET[self.set](page)])[0].pieces])
+            ids = np.concatenate([cast(Ints, scorer.start_tokens), scorer.cut([BY_SET[self.set](page)])[0].pieces])
             words, size = len(re.split(r"\s+", page)), len(page.encode())
-            yield from windows.examples(
-                cutting, ids, str(path), len(ids), words, words, size, 1, scorer.tokenizer.vocabulary
-            )
+            counts = WikitextWindow(len(ids), words, words, size, 1, scorer.tokenizer.vocabulary)
+            yield from windows.examples(cutting, ids, str(path), counts)
 
-    def finding(self, records: list[Record]) -> Finding:
-        tokens, original, words, size, texts, vocabulary, nats, targets = windows.sums(records)
-        result = windows.perplexities(records, {"word": words, "byte": size}, int(vocabulary / texts))
-        ratio = (tokens - texts) / (original - texts)
-        adjusted = perplexity(nats / targets * ratio)
-        error = result.errors["perplexity"] / result.facts["perplexity"] * ratio * adjusted
+    def finding(self, records: list[WikitextWindow]) -> Finding:
+        total = windows.summed(records)
+        units: dict[str, float] = {"word": total.words, "byte": total.bytes}
+        result = windows.perplexities(records, units, int(total.vocabulary / total.documents))
+        size = {"words": int(total.words), "bytes": int(total.bytes), "windows": len(records)}
         if self.pages:
-            return replace(
-                result,
-                facts={
-                    **result.facts,
-                    "pages": int(texts),
-                    "words": int(words),
-                    "bytes": int(size),
-                    "windows": len(records),
-                },
-            )
+            return replace(result, facts={**result.facts, "pages": int(total.documents), **size})
+        ratio = (total.tokens - total.documents) / (total.original - total.documents)
+        adjusted = perplexity(total.nats / total.targets * ratio)
+        error = result.errors["perplexity"] / result.facts["perplexity"] * ratio * adjusted
         facts = {
             "perplexity": result.facts["perplexity"],
             "adjusted_perplexity": adjusted,
             **result.facts,
-            "tokens": int(tokens),
-            "original_tokens": int(original),
-            "words": int(words),
-            "bytes": int(size),
-            "windows": len(records),
+            "tokens": int(total.tokens),
+            "original_tokens": int(total.original),
+            **size,
         }
         return replace(result, facts=facts, errors={**result.errors, "adjusted_perplexity": error})
 

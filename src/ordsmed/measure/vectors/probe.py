@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from ordsmed.measure.likelihood.probe import Finding, PairedExample, Record
+from ordsmed.measure.likelihood.probe import AnyRecord, Finding, PairedExample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class VectorProbe:
         """Return the prompt to put before the texts of each group; by default there is none."""
         return {}
 
-    def records(self, vectors: Mapping[str, Any]) -> list[Record]:
+    def records(self, vectors: Mapping[str, Any]) -> Sequence[Any]:
         """Compute the records from the vectors of each group.
 
         Vectors are rows of an array, or `TokenRows` if the model keeps one vector per token. They have length 1 if they
@@ -46,14 +46,12 @@ class VectorProbe:
         """
         raise NotImplementedError
 
-    def finding(self, records: list[Record]) -> Finding:
-        """Summarize all records."""
+    def finding(self, records: list[Any]) -> Finding:
         raise NotImplementedError
 
-    def as_line(self, record: Record) -> dict[str, Any]:
-        """Return a record as the dictionary that `--each` writes."""
+    def as_line(self, record: AnyRecord) -> dict[str, Any]:
         raise NotImplementedError
 
-    def compared(self, records: list[Record]) -> list[PairedExample]:
+    def compared(self, records: list[Any]) -> list[PairedExample]:
         """Return the examples that a paired comparison of two models uses."""
         raise NotImplementedError

@@ -34,5 +34,4 @@ class VectorFile:
             os.fsync(file.fileno())
 
     def read(self) -> Floats:
-        """Return the vectors as a copy-on-write memory map."""
         return np.load(self.path, mmap_mode="c")

@@ -47,7 +47,6 @@ class ComparedFacts(TypedDict):
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the comparisons in a folder and directly below it."""
     paths = [*path.glob(NAME), *sorted(path.glob(f"*/{NAME}"))] if path.is_dir() else []
     return [{**facts, "file": values.written(str(file))} for file in paths if (facts := _read(file))]
 
@@ -59,7 +58,7 @@ def _read(path: Path) -> dict[str, Any] | None:
             return None
         return values.shaped(path, facts, ComparedFacts, "`ordsmed stability ONE OTHER` writes it again")
     except DataError as error:
-        values.tell_left_out(str(error))
+        values.note_left_out(str(error))
         return None
 
 
@@ -69,7 +68,6 @@ def title(compared: Mapping[str, Any]) -> str:
 
 
 def tables(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """Yield a table per comparison: a row per seed, then mean and deviation of the differences."""
     for number, compared in enumerate(report["comparisons"]):
         cells, at = Cells(report), ("comparisons", number)
         for row in range(len(compared["pairs"])):

@@ -131,15 +131,15 @@ def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
-    over = seeds.over_seeds(values)
-    several = over.count > 1
+    statistics = seeds.over_seeds(values)
+    several = statistics.count > 1
     return {
-        "runs": over.count,
-        "mean": over.mean,
-        "deviation": over.deviation,
-        "interval": list(over.interval) if over.interval else None,
-        "low": over.least if several else None,
-        "high": over.most if several else None,
+        "runs": statistics.count,
+        "mean": statistics.mean,
+        "deviation": statistics.deviation,
+        "interval": list(statistics.interval) if statistics.interval else None,
+        "low": statistics.least if several else None,
+        "high": statistics.most if several else None,
     }
 
 

@@ -30,7 +30,6 @@ def subjects(report: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def losses(report: Mapping[str, Any], groups: Sequence[int]) -> list[tuple[str, str]]:
-    """Return the name and the chart of each axis on which something is known."""
     colored = _colored(report, groups)
     result = []
     for key, label in AXES:
@@ -41,7 +40,7 @@ def losses(report: Mapping[str, Any], groups: Sequence[int]) -> list[tuple[str, 
             phases = [(x / unit, text) for x, text in _phases(report, groups, key)]
             notes = [f"{missing} not shown: {label} unknown."] if missing else []
             notes += [
-                f"Cut off at the top: {cut(name)}, which reaches {loss(top)}." for name, top in plot.leaps(curves)
+                f"Cut off at the top: {cut(name)}, which reaches {loss(top)}." for name, top in plot.cut_off(curves)
             ]
             note = "".join(f'<p class="note">{html.escape(text)}</p>' for text in notes)
             picture = plot.plot(axis, curves, "loss", phases, guessing=_guessing(report, groups))
@@ -55,7 +54,6 @@ def _guessing(report: Mapping[str, Any], groups: Sequence[int]) -> float | None:
 
 
 def scores(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return titles and charts of validation scores over steps, for a few runs."""
     runs = [run for run in report["runs"] if run["course"] and any(run["course"]["scores"].values())]
     if len(runs) > plot.COLORED:
         return []
@@ -159,14 +157,13 @@ def _phases(report: Mapping[str, Any], groups: Sequence[int], key: str) -> list[
     points, column = runs[0]["course"]["points"], COLUMNS.index(key)
     result = []
     for phase, first in runs[0]["course"]["phases"][1:]:
-        before = [row for row in points if row[0] < first and row[column] is not None]
-        if before:
-            result.append((before[-1][column], f"phase {phase}"))
+        rows_before = [row for row in points if row[0] < first and row[column] is not None]
+        if rows_before:
+            result.append((rows_before[-1][column], f"phase {phase}"))
     return result
 
 
 def probes(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return titles and charts of probe scores over training, for probes that were run at several steps."""
     result: dict[tuple[str, str, str], dict[str, list[dict[str, Any]]]] = {}
     for run in report["runs"]:
         for row in run["probes"]:

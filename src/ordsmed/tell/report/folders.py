@@ -53,10 +53,10 @@ def find(names: Sequence[str], more: Collection[str] = ()) -> list[Path]:
     """
     result: dict[Path, Path] = {}
     for name in names:
-        inner = list(_below(Path(name), DEEP))
-        if not inner and name not in more:
+        runs_below = list(_below(Path(name), DEEP))
+        if not runs_below and name not in more:
             raise RecipeError(name, _why_none(Path(name)), "the folder of a run, or one with runs")
-        for path in inner:
+        for path in runs_below:
             result.setdefault(path.resolve(), path)
     return list(result.values())
 
@@ -69,10 +69,10 @@ def _below(path: Path, deep: int) -> Iterator[Path]:
     try:
         if not deep or not path.is_dir():
             return
-        inner = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+        folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
     except OSError:
         return
-    for folder in sorted(inner, key=_by_number):
+    for folder in sorted(folders, key=_by_number):
         if folder.name not in ("checkpoints", "weights", "tokenizer", "tensorboard", "predictions"):
             yield from _below(folder, deep - 1)
 
@@ -177,7 +177,7 @@ def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> 
 
 
 def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return ranges of skipped steps; a range that grew because the next steps were no better counts once."""
+    """Return ranges of skipped steps. A range that was extended by later steps counts once."""
     result: list[dict[str, Any]] = []
     for stretch in values.tables(status.get("left_out")):
         first, last = (values.count(stretch.get(key)) for key in ("first", "last"))
@@ -185,14 +185,15 @@ def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
         if first is None or last is None:
             continue
         previous = result[-1] if result else {}
-        same = (previous.get("first"), previous.get("why")) == (first, reason)
-        result = result[:-1] if same else result
-        result.append({"first": first, "last": last, "why": reason, "times": previous["times"] + 1 if same else 1})
+        is_extended = (previous.get("first"), previous.get("why")) == (first, reason)
+        result = result[:-1] if is_extended else result
+        result.append(
+            {"first": first, "last": last, "why": reason, "times": previous["times"] + 1 if is_extended else 1}
+        )
     return result
 
 
 def _table(path: Path, notes: list[str]) -> dict[str, Any]:
-    """Return the facts of a file; nothing, with a note, if it cannot be read."""
     try:
         return values.table(values.clean(files.read_table(path)))
     except OrdsmedError as error:
@@ -238,7 +239,6 @@ def _flops(status: Mapping[str, Any]) -> dict[int, float]:
 
 
 def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Return pairs of a step and the number of processes from it on."""
     result = []
     for layout in values.tables(status.get("layouts")):
         first, count = values.number(layout.get("from")), values.number(layout.get("processes"))
@@ -250,7 +250,6 @@ def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
 def _learning_curve(
     read: Callable[[], dict[str, Any]], path: Path, notes: list[str], status: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the learning curve or None, and note what is wrong with it."""
     if not values.exists(path):
         if status.get("verb") in TRAININGS and not values.exists(path.parent / TRIALS):
             notes.append(f"no {METRICS}: no step was written")
@@ -384,7 +383,6 @@ def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 
 
 def _dropped(store: Mapping[str, Any]) -> int | None:
-    """Return the number of documents dropped by cleaning, as duplicates, or for other reasons."""
     tables = [store[key] for key in ("dropped", "left_out") if isinstance(store.get(key), dict)]
     counts = [values.count(count) or 0 for reasons in tables for count in reasons.values()]
     return int(sum(counts)) if tables else None
@@ -407,7 +405,6 @@ def _note_state(path: Path, facts: dict[str, Any]) -> None:
 
 
 def silence(path: Path) -> float:
-    """Return the seconds since a run last wrote; infinity if unknown."""
     try:
         return max(
             0.0,
@@ -419,7 +416,6 @@ def silence(path: Path) -> float:
 
 
 def _note_scores(facts: dict[str, Any]) -> None:
-    """Note the verdict on a run, or that it scores no better than guessing."""
     scores, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
     keys = ["validation"] if facts["kind"] == "pretrain" else [key for key in guessing if key not in UNRANKED]
     known = [key for key in keys if key in scores and key in guessing]

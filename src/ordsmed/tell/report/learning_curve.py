@@ -75,11 +75,11 @@ class LearningCurve:
         self.pending = np.empty((0, 5))  # lines of an incomplete range: step, loss, tokens, seconds, flops
 
     def feed(self, block: bytes) -> None:
-        complete, end, rest = block.rpartition(b"\n")
+        complete, end, remainder = block.rpartition(b"\n")
         if not end:
             self.rest += block
         else:
-            complete, self.rest = self.rest + complete, rest
+            complete, self.rest = self.rest + complete, remainder
             self._lines(complete)
         if len(self.rest) > LONGEST:
             self._damage()
@@ -87,11 +87,11 @@ class LearningCurve:
 
     def end(self) -> str:
         """Finish the file and return what is wrong with its last line, if anything."""
-        rest, self.rest = self.rest, b""
-        if not rest.strip():
+        last_line, self.rest = self.rest, b""
+        if not last_line.strip():
             return ""
         damaged_before = self.damaged_count
-        self._lines(rest)
+        self._lines(last_line)
         if self.damaged_count == damaged_before:
             return ""
         self.damaged_count -= 1
@@ -155,7 +155,6 @@ class LearningCurve:
             self.validations = [*self.validations[:-1:2], self.validations[-1]]
 
     def _add(self, rows: Numbers) -> None:
-        """Add training steps with columns step, loss, tokens, seconds, phase."""
         flops = self._flops(rows[:, 4])
         self._count(rows)
         cumulated = np.cumsum(np.column_stack([rows[:, 2], rows[:, 3], flops]), axis=0)
@@ -183,8 +182,10 @@ class LearningCurve:
             self.phases.setdefault(int(phase), float(rows[np.argmax(rows[:, 4] == phase), 0]))
         counts = np.array([count for _, count in self.known.processes], dtype=float)
         begins = np.array([first for first, _ in self.known.processes], dtype=float)
-        which = np.clip(np.searchsorted(begins, rows[:, 0] - 1, side="right") - 1, 0, None) if len(counts) > 1 else 0
-        self.device_seconds += float((rows[:, 3] * counts[which]).sum())
+        start_number = (
+            np.clip(np.searchsorted(begins, rows[:, 0] - 1, side="right") - 1, 0, None) if len(counts) > 1 else 0
+        )
+        self.device_seconds += float((rows[:, 3] * counts[start_number]).sum())
         good = np.isfinite(rows[:, 1])
         if not good.all():
             bad = rows[~good]
@@ -287,7 +288,6 @@ def _columns(lines: Sequence[MetricsLine]) -> Numbers:
 
 
 def _stretches(rows: Numbers, width: int, count: int) -> Numbers:
-    """Aggregate `count` ranges of `width` lines."""
     cube = rows[: width * count].reshape(count, width, 5)
     losses = cube[:, :, 1]
     good = np.isfinite(losses)

@@ -37,8 +37,8 @@ class Follower:
         with path.open("rb") as file:
             stat = os.fstat(file.fileno())
             about = (known, most, stat.st_ino)
-            before, follower, location = self.known.get(path, (about, LearningCurve(known, most), 0))
-            if before != about or stat.st_size < location:
+            known_state, follower, location = self.known.get(path, (about, LearningCurve(known, most), 0))
+            if known_state != about or stat.st_size < location:
                 follower, location = LearningCurve(known, most), 0
             file.seek(location)
             while block := file.read(learning_curve.BLOCK):
@@ -76,7 +76,6 @@ class LiveReport:
         return f"{hash(tuple(marks)):x}"
 
     def answer(self, path: str) -> tuple[str, str] | None:
-        """Return content type and body for a path, or None."""
         with self.lock:
             state = self.state()
             if path == "/state":
@@ -118,7 +117,6 @@ def _handler(answer: Callable[[str], tuple[str, str] | None]) -> type[BaseHTTPRe
         """Answers GET; a request with another host name comes from a foreign page and is rejected."""
 
         def handle(self) -> None:
-            """Handle requests; a browser that disconnects is not an error."""
             with contextlib.suppress(ConnectionError):
                 super().handle()
 

@@ -18,9 +18,9 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     stamp = report["made"]
-    yield f"# {_title(report)}"
+    yield f"# {plain(speeds.title(report))}"
     yield ""
-    yield from (line for part in searches.lead(report) for line in (plain(part), ""))
+    yield from (line for part in searches.summary_lines(report) for line in (plain(part), ""))
     sentences = [plain(run["summary"]) for run in report["runs"] if run["summary"]]
     ranked = list(map(plain, ranking.lines(report)))
     byline = [plain(f"{stamp['author']}, {stamp['at'][:10]}")] if stamp["author"] else []
@@ -40,12 +40,7 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"Made by ordsmed {stamp['ordsmed']} at {stamp['at']}."
 
 
-def _title(report: Mapping[str, Any]) -> str:
-    return plain(tables.title(report) if report["runs"] or report["made"]["title"] else speeds.title(report))
-
-
 def _with_code(text: str) -> str:
-    """Escape text for Markdown, but keep code in backticks."""
     parts = " ".join(text.split()).split("`")
     if len(parts) % 2 == 0:
         return plain(text)
@@ -106,14 +101,15 @@ def _about_compute(report: Mapping[str, Any]) -> str:
     if cost["device_hours"] is None:
         return "**Compute.** Unknown: no run here has written a step."
     machines = dict.fromkeys(run["machine"].split(";")[0] for run in runs if run["machine"])
-    text = f"**Compute.** {many(len(runs), 'run')}, {tables.few(cost['device_hours'])} device hours in total"
+    text = f"**Compute.** {many(len(runs), 'run')}, {tables.short_number(cost['device_hours'])} device hours in total"
     text += f" ({'; '.join(map(plain, machines))})" if machines else ""
     if cost["flops"] is not None:
         blank = f", unknown for {many(cost['without_flops'], 'run')}" if cost["without_flops"] else ""
         text += f", {operations(cost['flops'])} from the size of the networks{blank}"
     text += "; time of the final steps, without validation, saving and repeated work."
     if cost["kwh"] is not None:
-        return f"{text} Energy: {tables.few(cost['kwh'])} kWh, estimated at {report['made']['watts']:g} W per device."
+        energy = f"{tables.short_number(cost['kwh'])} kWh, estimated at {report['made']['watts']:g} W per device"
+        return f"{text} Energy: {energy}."
     return f"{text} Energy was not measured."
 
 

@@ -18,7 +18,7 @@ BROKEN = ("failed", "killed")  # states whose notes come first
 def page(report: Mapping[str, Any], *, live: str = "") -> str:
     """Return the page; `live` is the state of a served page, which reloads when the state changes."""
     runs = [{**run, "recipe": {}, "course": _without_points(run["course"])} for run in report["runs"]]
-    title = _title(report)
+    title = speeds.title(report)
     return parts.document(title, _parts(report, html.escape(title)), {**report, "runs": runs}, live=live)
 
 
@@ -26,13 +26,9 @@ def _without_points(curve: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if curve is None else {k: v for k, v in curve.items() if k not in ("points", "validations", "scores")}
 
 
-def _title(report: Mapping[str, Any]) -> str:
-    return tables.title(report) if report["runs"] or report["made"]["title"] else speeds.title(report)
-
-
 def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:
-    lead = "".join(f'<p class="summary">{html.escape(line)}</p>' for line in _lead(report))
-    yield f"<header><h1>{title}</h1>{_byline(report)}{lead}{_summary(report)}</header><main>"
+    summary = "".join(f'<p class="summary">{html.escape(line)}</p>' for line in _summary_lines(report))
+    yield f"<header><h1>{title}</h1>{_byline(report)}{summary}{_summary(report)}</header><main>"
     yield from map(parts.section, searches.tables(report))
     yield _notes(report)
     yield _losses(report)
@@ -52,9 +48,9 @@ def _byline(report: Mapping[str, Any]) -> str:
     return f'<p class="note">{html.escape(", ".join(filter(None, (stamp["author"], stamp["at"][:10]))))}</p>'
 
 
-def _lead(report: Mapping[str, Any]) -> Iterator[str]:
+def _summary_lines(report: Mapping[str, Any]) -> Iterator[str]:
     runs = report["runs"]
-    yield from searches.lead(report)
+    yield from searches.summary_lines(report)
     sentences = [
         (f"{tables.cut(run['name'])}: " if runs[1:] else "") + run["summary"] for run in runs if run["summary"]
     ]
@@ -90,9 +86,9 @@ def _summary(report: Mapping[str, Any]) -> str:
         if len(report["runs"]) == 1
         else [
             ("time", ("cost", "hours"), tables.hours),
-            ("device hours", ("cost", "device_hours"), tables.few),
+            ("device hours", ("cost", "device_hours"), tables.short_number),
             ("FLOPs", ("cost", "flops"), operations),
-            ("energy (kWh)", ("cost", "kwh"), tables.few),
+            ("energy (kWh)", ("cost", "kwh"), tables.short_number),
         ]
     )
     shown = [(name, cells.at(path, show)) for name, path, show in wanted]

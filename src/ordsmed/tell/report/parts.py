@@ -77,12 +77,10 @@ def _exact(value: float | int | str) -> str:
 
 
 def with_code(text: str) -> str:
-    """Escape text for HTML and mark text in backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def plain(text: str) -> str:
-    """Escape text for Markdown and HTML."""
     return escaped(" ".join(text.split()))
 
 

@@ -125,13 +125,13 @@ def _between(line: Sequence[PlotPoint], x: float) -> float:
     at = bisect.bisect_left([point.x for point in line], x)
     if at == 0 or at == len(line):
         return line[min(at, len(line) - 1)].mean
-    before, after = line[at - 1], line[at]
-    share = (x - before.x) / ((after.x - before.x) or 1.0)
-    return before.mean + share * (after.mean - before.mean)
+    left, right = line[at - 1], line[at]
+    share = (x - left.x) / ((right.x - left.x) or 1.0)
+    return left.mean + share * (right.mean - left.mean)
 
 
-def reach(curves: Sequence[PlotCurve], *, bands: bool = False) -> tuple[float, float]:
-    """Return the lowest and highest shown value, without a run's steep start and outliers.
+def value_range(curves: Sequence[PlotCurve], *, bands: bool = False) -> tuple[float, float]:
+    """Return the lowest and highest value to show; the steep start of a run and outliers are cut off.
 
     With `bands`, whole bands are shown.
     """
@@ -139,8 +139,8 @@ def reach(curves: Sequence[PlotCurve], *, bands: bool = False) -> tuple[float, f
     tops = []
     for curve in curves:
         values = [p.high if bands else p.mean for p in _later(curve)] + [y for _, y in curve.dots]
-        tops.append(_calm(values, low, 0.9))
-    high = _calm(tops, low, 0.5)
+        tops.append(highest_typical(values, low, 0.9))
+    high = highest_typical(tops, low, 0.5)
     room = 0.05 * (high - low) or max(1e-3, 0.01 * abs(high))
     return low - room, high + room
 
@@ -155,17 +155,16 @@ def _later(curve: PlotCurve) -> list[PlotPoint]:
     return [point for point in later if point] or [point for point in curve.points if point]
 
 
-def _calm(values: Sequence[float], low: float, share: float) -> float:
-    """Return the highest value that is not far above what the `share` of values does not exceed."""
+def highest_typical(values: Sequence[float], low: float, share: float) -> float:
+    """Return the highest value that is not far above the quantile `share` of the values."""
     ordered = sorted(values)
     typical = ordered[int((len(ordered) - 1) * share)]
     limit = typical + CALM * (typical - low)
     return ordered[-1] if limit == low else max(value for value in ordered if value <= limit)
 
 
-def leaps(curves: Sequence[PlotCurve]) -> list[tuple[str, float]]:
-    """Return the curves that are cut off after their beginning, with their highest values."""
-    _, high = reach(curves)
+def cut_off(curves: Sequence[PlotCurve]) -> list[tuple[str, float]]:
+    _, high = value_range(curves)
     tops = ((c.name, max([p.mean for p in _later(c)] + [y for _, y in c.dots])) for c in curves)
     return [(name, top) for name, top in tops if top > high]
 
@@ -180,7 +179,7 @@ def plot(
     guessing: float | None = None,
 ) -> str:
     """Return the figure; `phases`: starts of phases; `bands`: show them whole; `guessing`: level of guessing."""
-    low, high = reach([*curves, *([_level(guessing)] if guessing is not None else [])], bands=bands)
+    low, high = value_range([*curves, *([_level(guessing)] if guessing is not None else [])], bands=bands)
     # `reach` ignores outliers, so the level of guessing may be outside of the figure: then it is not drawn
     guessing = guessing if guessing is not None and low <= guessing <= high else None
 
@@ -225,7 +224,6 @@ def color(curve: PlotCurve) -> str:
 
 
 def _inside(value: float) -> float:
-    """Limit a coordinate, so that numbers stay short."""
     return min(max(value, -SIDE), 2 * SIDE)
 
 
@@ -245,7 +243,6 @@ def _line(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
 
 
 def _band(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
-    """Return an area per section without gaps."""
     edges = (
         [*((p.x, p.high) for p in points), *((p.x, p.low) for p in reversed(points))]
         for points in _stretches(curve)
@@ -261,7 +258,6 @@ def _dots(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
 
 
 def legend(curves: Sequence[PlotCurve], notes: Mapping[str, str]) -> str:
-    """Return the names of colored curves, and the number of others."""
     named = [curve for curve in curves if curve.color is not None]
     items = [
         f'<li data-name="{html.escape(cut(c.name))}"><b class="key {color(c)}"></b>{html.escape(cut(c.name))}'

@@ -1,6 +1,6 @@
 """Ranking of runs that were trained on the same data for the same objective or task, as a sentence.
 
-Of 3 that learned mlm from the same data, the best by validation loss is b: 3.1000, 0.1000 less than a; the last is c
+Of 3 that learned mlm from the same data, the best by validation loss is b: 3.1000, 0.1000 less than a.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ def _value(run: Mapping[str, Any], score: str) -> float | None:
 
 
 def _line(name: str, score: str, recipes: list[RankedRecipe]) -> str:
-    """Return the sentence for comparable recipes; empty for one recipe with one run."""
     less = score in LESS_IS_BETTER
     ranked = sorted(recipes, key=lambda recipe: recipe.value if less else -recipe.value)
     called, show = (f"{VALIDATION} loss", loss) if score == VALIDATION else (score, score_named(score))

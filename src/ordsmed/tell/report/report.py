@@ -33,7 +33,6 @@ def write(
     title: str = "",
     author: str = "",
 ) -> WrittenReport:
-    """Write the requested files, by default the page."""
     requested = [Path(name).resolve() for name in (out, markdown, json) if name]
     if repeated := [path for path in requested if requested.count(path) > 1]:
         raise RecipeError(

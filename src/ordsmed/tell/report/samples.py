@@ -89,7 +89,6 @@ def _sampled(folder: Path) -> list[dict[str, Any]]:
 
 
 def three(steps: list[int]) -> list[int]:
-    """Return the first, the middle and the last of the available steps."""
     middle = min(steps, key=lambda step: abs(step - steps[-1] / 2), default=0)
     return sorted({*steps[:1], middle, *steps[-1:]})
 

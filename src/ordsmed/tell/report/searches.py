@@ -15,19 +15,18 @@ MEASURES = ("mrr@10", "ndcg@10", "recall@100")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the measurements and the verdict of a folder of `make --for search`; nothing for other folders."""
     try:
         status = read_status(path) if path.is_dir() else {}
     except DataError as error:
-        values.tell_left_out(str(error))
+        values.note_left_out(str(error))
         return []
-    ways, verdict = status.get("search"), status.get("verdict")
-    if status.get("verb") != "make" or not isinstance(ways, dict) or not isinstance(verdict, list):
+    methods, verdict = status.get("search"), status.get("verdict")
+    if status.get("verb") != "make" or not isinstance(methods, dict) or not isinstance(verdict, list):
         return []
-    return [{"name": path.resolve().name, "verdict": [*map(str, verdict)], "ways": ways}]
+    return [{"name": path.resolve().name, "verdict": [*map(str, verdict)], "ways": methods}]
 
 
-def lead(report: Mapping[str, Any]) -> Iterator[str]:
+def summary_lines(report: Mapping[str, Any]) -> Iterator[str]:
     for searched in report["searches"]:
         *reasons, used = searched["verdict"]
         yield from (f"{used[:1].upper()}{used[1:]}.", *(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons))
@@ -36,7 +35,7 @@ def lead(report: Mapping[str, Any]) -> Iterator[str]:
 def tables(report: Mapping[str, Any]) -> Iterator[ReportTable]:
     for number, searched in enumerate(report["searches"]):
         cells, at = Cells(report), ("searches", number, "ways")
-        for way in searched["ways"]:
-            cells.add(ReportCell(way), *(cells.at((*at, way, key), "{:.1f}".format) for key in MEASURES))
+        for method in searched["ways"]:
+            cells.add(ReportCell(method), *(cells.at((*at, method, key), "{:.1f}".format) for key in MEASURES))
         about = "on held-out questions that were not used to choose anything, in per cent"
         yield cells.table(f"search-{number}", f"{cut(searched['name'])}: ways to search", ("way", *MEASURES), about)

@@ -168,7 +168,6 @@ def _scores(run: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _notes(folder: Path) -> dict[str, Any]:
-    """Return what was sent to each tracker; after a damaged file everything is sent again."""
     try:
         notes = files.read_table(folder / NOTE) if (folder / NOTE).exists() else {}
     except OrdsmedError:
@@ -177,7 +176,6 @@ def _notes(folder: Path) -> dict[str, Any]:
 
 
 def _note(folder: Path, notes: Mapping[str, Any]) -> None:
-    """Record what was sent; in a read-only folder everything is sent again the next time."""
     try:
         files.write_json(folder / NOTE, notes)
     except OrdsmedError as error:

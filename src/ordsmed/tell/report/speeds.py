@@ -19,7 +19,8 @@ from ordsmed.base.measurements import Measurement
 from ordsmed.base.say import many
 from ordsmed.measure.bench import table
 from ordsmed.tell.report import comparisons, searches, values
-from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, tables
+from ordsmed.tell.report import tables as run_tables
+from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut
 
 KEPT = measurements.DEFAULT_PATH.name
 MOST = 100  # maximum number of rows of a table, the latest ones
@@ -85,7 +86,6 @@ class SpeedTable(TypedDict):
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the tables in a file or folder; none if there are none."""
     if path.is_dir():
         return [entry for file in speed_files(path) for entry in _readable(file)]
     if path.suffix == ".jsonl" and path.is_file():
@@ -100,11 +100,10 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _readable(path: Path) -> list[dict[str, Any]]:
-    """Return the tables of a file in a folder; a damaged file gets a note and is left out."""
     try:
         return _measurement_tables(path) if path.name == KEPT else _bench_table(path)
     except OrdsmedError as error:
-        values.tell_left_out(str(error))
+        values.note_left_out(str(error))
         return []
 
 
@@ -120,7 +119,6 @@ def speed_files(path: Path) -> list[Path]:
 
 
 def _bench_table(path: Path) -> list[dict[str, Any]]:
-    """Return the table of a file written by `ordsmed bench`; none for other files."""
     facts = files.read_json(path)
     if not isinstance(facts, dict) or not {"bench", "rows", "scaling", "failed"} <= facts.keys():
         return []
@@ -128,7 +126,6 @@ def _bench_table(path: Path) -> list[dict[str, Any]]:
 
 
 def _measurement_tables(path: Path) -> list[dict[str, Any]]:
-    """Return a table per recipe of its latest measurements, with speed-up and scaling."""
     by_recipe: dict[str, list[list[Measurement]]] = {}
     for measurement in measurements.read(path):
         groups = by_recipe.setdefault(measurement.bench, [])
@@ -164,10 +161,13 @@ def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:
 
 def and_tables(report: Mapping[str, Any]) -> list[ReportTable]:
     more = (*comparisons.tables(report), *_speeds(report))
-    return [*searches.tables(report), *tables(report), *(entry for entry in more if entry.rows)]
+    return [*searches.tables(report), *run_tables.tables(report), *(entry for entry in more if entry.rows)]
 
 
 def title(report: Mapping[str, Any]) -> str:
+    """Return the title of a report: that of its runs, otherwise of its speeds and comparisons."""
+    if report["runs"] or report["made"]["title"]:
+        return run_tables.title(report)
     names = [cut(speed["bench"]) for speed in report["speeds"]] + [*map(comparisons.title, report["comparisons"])]
     return names[0] if len(names) == 1 else "Speeds and comparisons" if report["comparisons"] else "Speeds"
 
@@ -191,13 +191,15 @@ def _speeds(report: Mapping[str, Any]) -> Iterator[ReportTable]:
         parts += [f"the last {len(bench['rows'])} of {bench['all_rows']:,}"] if _is_cut(bench) else []
         parts += [f"time to train is unknown: length {n:,} was not measured" for n in bench.get("not_measured", [])]
         title, rows = str(bench["bench"]), ("speeds", number, "rows")
-        apart = [name for _, _, names in PARTS for name in names]
-        yield _grid(report, rows, f"speeds-{number}", f"Speeds: {title}", "; ".join(parts), without=[*common, *apart])
+        separate = [name for _, _, names in PARTS for name in names]
+        yield _grid(
+            report, rows, f"speeds-{number}", f"Speeds: {title}", "; ".join(parts), without=[*common, *separate]
+        )
         yield _published(report, number)
-        which = _distinguishing(bench["rows"]) or ["length", "batch", "precision"]
+        distinguishing = _distinguishing(bench["rows"]) or ["length", "batch", "precision"]
         for key, name, names in PARTS:
             if any(row.get(column) for row in bench["rows"] for column in names):
-                yield _grid(report, rows, f"{key}-{number}", f"{name}: {title}", "", only=[*which, *names])
+                yield _grid(report, rows, f"{key}-{number}", f"{name}: {title}", "", only=[*distinguishing, *names])
         train = "sum of rows divided by rates over all lengths; speed-up: time in fp32 or TF32 divided by this time"
         yield _grid(report, ("speeds", number, "time_to_train"), f"hours-{number}", f"Time to train: {title}", train)
         yield _grid(report, ("speeds", number, "failed"), f"not-measured-{number}", f"Not measured: {title}", "")
@@ -289,15 +291,14 @@ def _published(report: Mapping[str, Any], number: int) -> ReportTable:
 
 
 def bars(report: Mapping[str, Any], key: str) -> str:
-    """Return the rates of a table's rows as bars from 0."""
     room, _, number = key.rpartition("-")
     if room != "speeds":
         return ""
     rows = report["speeds"][int(number)]["rows"]
     lines = [line for row in rows for line in _bars(row, rows)]
-    most = max(value for _, value, _ in lines)
+    highest = max(value for _, value, _ in lines)
     items = "".join(
-        f'<li><span>{html.escape(name)}</span><b class="{kind}" style="width:{40 * value / most:.2f}%"></b>'
+        f'<li><span>{html.escape(name)}</span><b class="{kind}" style="width:{40 * value / highest:.2f}%"></b>'
         f"<em>{table.digits(value)}</em></li>"
         for name, value, kind in lines
     )

@@ -19,11 +19,13 @@ GUESSING = "at the end; guessing: always predicting the most frequent"
 DECIDES = "decide whether a question has an answer; not scores"
 SAYS = "the most likely words for a mask with their probabilities, or the continuation of a text"
 DATA = "dropped: documents removed by cleaning or as duplicates; held out: tokens of the validation text"
+LEFT_OUT = "steps whose updates `[trouble]` skipped or undid; times: how often"
 NAMED = 3  # maximum number of folders in a title
 SAMPLED = 3  # maximum number of runs with samples
 COUNTS = ("total", "HasAns_total", "NoAns_total", "examples", "words", "tokens")  # counts among the scores
 LONGEST = 60  # characters shown in a cell; the JSON has the whole text
 Path = tuple[str | int, ...]  # path of a value in the JSON
+Column = tuple[str, str, Callable[[Any], str]]  # heading, path of the value below its row, format
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,8 @@ class Cells:
     def add(self, *cells: ReportCell) -> None:
         self.rows.append(cells)
 
-    def texts(self, path: Path, keys: Sequence[str | int], missing: str = "") -> list[ReportCell]:
-        """Return cells for keys of the value at a path; numbers are rounded and texts are shortened."""
-        row = [self.at((*path, key), _text) for key in keys]
-        return [cell if cell.text else ReportCell(missing) for cell in row] if missing else row
+    def row(self, at: Path, columns: Sequence[Column]) -> list[ReportCell]:
+        return [self.at((*at, *path.split("/")), show) for _, path, show in columns]
 
     def table(self, key: str, title: str, head: Sequence[str], about: str = "") -> ReportTable:
         """Return the table of the added rows, without empty columns."""
@@ -95,7 +95,7 @@ def count(value: float) -> str:
 
 
 def loss(value: float) -> str:
-    """Format with four decimals, with more if it is small and fewer if it is large."""
+    """Format a loss with four decimals, a small one with more and a large one with fewer."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4f}" if abs(value) >= 0.01 or not value else f"{value:.3g}"
@@ -110,7 +110,6 @@ def percent(value: float) -> str:
 
 
 def score_named(name: str) -> Callable[[float], str]:
-    """Return the format of a score; shares of right answers are in per cent."""
     return percent if name.endswith("_right") else score
 
 
@@ -119,7 +118,7 @@ def hours(value: float) -> str:
     return duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
 
 
-def few(value: float) -> str:
+def short_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -155,8 +154,8 @@ def title(report: Mapping[str, Any]) -> str:
     if report["made"]["title"]:
         return str(report["made"]["title"])
     names, runs = [FolderPath(name).resolve().name for name in report["made"]["named"]], len(report["runs"])
-    rest = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
-    return cut(", ".join(names[:NAMED])) + rest + (f": {many(runs, 'run')}" if runs > len(names) else "")
+    more = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
+    return cut(", ".join(names[:NAMED])) + more + (f": {many(runs, 'run')}" if runs > len(names) else "")
 
 
 def tables(report: Mapping[str, Any]) -> list[ReportTable]:
@@ -166,55 +165,57 @@ def tables(report: Mapping[str, Any]) -> list[ReportTable]:
         *_differences(report),
         *_scores(report),
         *_trials(report),
-        _probes(report),
+        _rows_of_runs(report, "probes", PROBES, "Probes", "± error: the standard error over examples"),
         *_data(report),
         _cost(report),
-        _left_out(report),
+        _rows_of_runs(report, "left_out", SKIPPED, "Skipped and rewound", LEFT_OUT),
         _environment(report),
     ]
     return [table for table in all_tables if table.rows]
 
 
+RUNS: Sequence[Column] = (
+    ("run", "name", cut),
+    ("verb", "kind", str),
+    ("state", "state", str),
+    ("seed", "seed", str),
+    ("step", "course/step", count),
+    ("of", "planned", count),
+    ("loss", "course/loss", loss),
+    ("best validation", "course/best_judged/validation", loss),
+    ("tokens", "course/tokens", count),
+    ("tokens/s", "course/tokens_per_second", count),
+    ("time", "course/hours", hours),
+    ("FLOPs", "course/flops", operations),
+    ("parameters", "parameters", count),
+)
+
+
 def _runs(report: Mapping[str, Any]) -> ReportTable:
     cells = Cells(report)
-    head = (
-        "run",
-        "verb",
-        "state",
-        "seed",
-        "step",
-        "of",
-        "loss",
-        "best validation",
-        "tokens",
-        "tokens/s",
-        "time",
-        "FLOPs",
-        "parameters",
-    )
     for number in range(len(report["runs"])):
-        at: Path = ("runs", number)
-        cells.add(
-            cells.at((*at, "name"), cut),
-            cells.at((*at, "kind"), str),
-            cells.at((*at, "state"), str),
-            cells.at((*at, "seed"), str),
-            cells.at((*at, "course", "step"), count),
-            cells.at((*at, "planned"), count),
-            cells.at((*at, "course", "loss"), loss),
-            cells.at((*at, "course", "best_judged", "validation"), loss),
-            cells.at((*at, "course", "tokens"), count),
-            cells.at((*at, "course", "tokens_per_second"), count),
-            cells.at((*at, "course", "hours"), hours),
-            cells.at((*at, "course", "flops"), operations),
-            cells.at((*at, "parameters"), count),
-        )
+        cells.add(*cells.row(("runs", number), RUNS))
     about = "loss: mean of the last 10 steps; time: of the steps, without validation and saving"
-    return cells.table("runs", "Runs", head, about)
+    return cells.table("runs", "Runs", _heads(RUNS), about)
+
+
+def _heads(columns: Sequence[Column]) -> list[str]:
+    return [head for head, _, _ in columns]
+
+
+def _rows_of_runs(
+    report: Mapping[str, Any], key: str, columns: Sequence[Column], title: str, about: str
+) -> ReportTable:
+    """Return a table of the rows that each run has under `key`, after a column with the run's name."""
+    cells = Cells(report)
+    for number, run in enumerate(report["runs"]):
+        for row in range(len(run[key])):
+            cells.add(cells.at(("runs", number, "name"), cut), *cells.row(("runs", number, key, row), columns))
+    return cells.table(key.replace("_", "-"), title, ["run", *_heads(columns)], about)
 
 
 def _differences(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """Yield tables of differing settings: settings as rows for few recipes, otherwise recipes as rows."""
+    """Yield tables of differing settings: settings as rows for short_number recipes, otherwise recipes as rows."""
     for number, difference in enumerate(report["differences"]):
         at: Path = ("differences", number, "rows")
         names = [cut(report["groups"][group]["name"]) for group in difference["groups"]]
@@ -267,7 +268,6 @@ def _scores(report: Mapping[str, Any]) -> Iterator[ReportTable]:
 
 
 def _samples(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """Yield what each model predicts for held-out sentences at some steps, next to the right text."""
     for number, run in enumerate(report["runs"][:SAMPLED]):
         cells = Cells(report)
         steps = sorted({answer["step"] for row in run["samples"] for answer in row["says"]})
@@ -303,77 +303,69 @@ def _trials(report: Mapping[str, Any]) -> Iterator[ReportTable]:
                 cells.at((*at, "seed"), str),
                 cells.at((*at, "step"), count),
                 *(cells.at((*at, "scores", key), score) for key in scores),
-                cells.at((*at, "seconds"), few),
+                cells.at((*at, "seconds"), short_number),
             )
         head = ("trial", *settings, "seed", "step", *scores, "seconds")
         about = f"the best by {run['trials'].get('score')}: {run['trials'].get('best')}"
         yield cells.table(f"trials-{number}", f"Trials of {cut(run['name'])}", head, about)
 
 
-def _probes(report: Mapping[str, Any]) -> ReportTable:
-    cells = Cells(report)
-    for number, run in enumerate(report["runs"]):
-        for row in range(len(run["probes"])):
-            at: Path = ("runs", number, "probes", row)
-            cells.add(
-                cells.at(("runs", number, "name"), cut),
-                cells.at((*at, "probe"), str),
-                cells.at((*at, "files"), cut),
-                cells.at((*at, "step"), count),
-                cells.at((*at, "words"), count),
-                cells.at((*at, "tokens"), count),
-                cells.at((*at, "score"), str),
-                cells.at((*at, "value"), score),
-                cells.at((*at, "error"), score),
-                cells.at((*at, "guessing"), score),
-            )
-    head = ("run", "probe", "files", "step", "words seen", "tokens seen", "score", "result", "± error", "guessing")
-    return cells.table("probes", "Probes", head, "± error: the standard error over examples")
+PROBES: Sequence[Column] = (
+    ("probe", "probe", str),
+    ("files", "files", cut),
+    ("step", "step", count),
+    ("words seen", "words", count),
+    ("tokens seen", "tokens", count),
+    ("score", "score", str),
+    ("result", "value", score),
+    ("± error", "error", score),
+    ("guessing", "guessing", score),
+)
+FILES: Sequence[Column] = (
+    ("file", "source", cut),
+    ("split", "split", str),
+    ("examples", "examples", count),
+    ("tokens", "tokens", count),
+)
+STORES: Sequence[Column] = (
+    ("store", "source", cut),
+    ("documents", "documents", count),
+    ("words", "words", count),
+    ("dropped", "dropped", count),
+    ("tokens", "tokens", count),
+    ("held out", "held_out", count),
+    ("bytes a token", "bytes_a_token", short_number),
+    ("unknown", "unknown", short_number),
+    ("tokenizer", "kind", str),
+    ("vocabulary", "vocabulary", count),
+    ("language", "language", str),
+    ("license", "licence", cut),
+)
+SKIPPED: Sequence[Column] = (
+    ("first step", "first", count),
+    ("last step", "last", count),
+    ("times", "times", count),
+    ("why", "why", cut),
+)
+COST: Sequence[Column] = (
+    ("time", "hours", hours),
+    ("device hours", "device_hours", short_number),
+    ("FLOPs", "flops", operations),
+    ("kWh", "kwh", short_number),
+)
 
 
 def _data(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    cells, files, seen = Cells(report), Cells(report), set()
+    stores, files, seen = Cells(report), Cells(report), set()
     for number, run in enumerate(report["runs"]):
         for row, source in enumerate(run["data"]):
             if (key := source["fingerprint"] or json.dumps(source)) in seen:
                 continue
             seen.add(key)
-            at: Path = ("runs", number, "data", row)
-            if source["split"]:
-                files.add(
-                    cells.at((*at, "source"), cut),
-                    cells.at((*at, "split"), str),
-                    cells.at((*at, "examples"), count),
-                    cells.at((*at, "tokens"), count),
-                )
-                continue
-            sizes = (cells.at((*at, key), count) for key in ("documents", "words", "dropped", "tokens", "held_out"))
-            cells.add(
-                cells.at((*at, "source"), cut),
-                *sizes,
-                cells.at((*at, "bytes_a_token"), few),
-                cells.at((*at, "unknown"), few),
-                cells.at((*at, "kind"), str),
-                cells.at((*at, "vocabulary"), count),
-                cells.at((*at, "language"), str),
-                cells.at((*at, "licence"), cut),
-            )
-    head = (
-        "store",
-        "documents",
-        "words",
-        "dropped",
-        "tokens",
-        "held out",
-        "bytes a token",
-        "unknown",
-        "tokenizer",
-        "vocabulary",
-        "language",
-        "license",
-    )
-    yield cells.table("data", "Corpus and tokenizer", head, DATA)
-    yield files.table("files", "Files of tasks", ("file", "split", "examples", "tokens"))
+            cells, columns = (files, FILES) if source["split"] else (stores, STORES)
+            cells.add(*cells.row(("runs", number, "data", row), columns))
+    yield stores.table("data", "Corpus and tokenizer", _heads(STORES), DATA)
+    yield files.table("files", "Files of tasks", _heads(FILES))
 
 
 def _devices(machine: str) -> str:
@@ -383,47 +375,18 @@ def _devices(machine: str) -> str:
 
 def _cost(report: Mapping[str, Any]) -> ReportTable:
     cells = Cells(report)
-    paths = [(("runs", n, "name"), ("runs", n, "cost")) for n, run in enumerate(report["runs"]) if run["course"]]
-    for name, at in paths:
-        cells.add(
-            cells.at(name, cut),
-            cells.at((*name[:2], "machine"), _devices),
-            cells.at((*at, "hours"), hours),
-            cells.at((*at, "device_hours"), few),
-            cells.at((*at, "flops"), operations),
-            cells.at((*at, "kwh"), few),
-        )
-    if len(paths) > 1:
-        total = ("cost",)
-        cells.add(
-            ReportCell(f"all {many(len(paths), 'run')}"),
-            ReportCell(""),
-            cells.at((*total, "hours"), hours),
-            cells.at((*total, "device_hours"), few),
-            cells.at((*total, "flops"), operations),
-            cells.at((*total, "kwh"), few),
-        )
+    numbers = [number for number, run in enumerate(report["runs"]) if run["course"]]
+    for number in numbers:
+        run: Path = ("runs", number)
+        names = cells.at((*run, "name"), cut), cells.at((*run, "machine"), _devices)
+        cells.add(*names, *cells.row((*run, "cost"), COST))
+    if len(numbers) > 1:
+        cells.add(ReportCell(f"all {many(len(numbers), 'run')}"), ReportCell(""), *cells.row(("cost",), COST))
     watts, blank = report["made"]["watts"], report["cost"]["without_flops"]
     about = "time of the final steps, without validation, saving and repeated work"
     about += f"; energy at {watts:g} W per device, from `--watts`" if watts else "; energy: not measured"
-    about += f"; FLOPs of {blank} of {many(len(paths), 'run')} are unknown" if blank else ""
-    return cells.table("cost", "Cost", ("run", "machine", "time", "device hours", "FLOPs", "kWh"), about)
-
-
-def _left_out(report: Mapping[str, Any]) -> ReportTable:
-    cells = Cells(report)
-    for number, run in enumerate(report["runs"]):
-        for row in range(len(run["left_out"])):
-            at: Path = ("runs", number, "left_out", row)
-            cells.add(
-                cells.at(("runs", number, "name"), cut),
-                cells.at((*at, "first"), count),
-                cells.at((*at, "last"), count),
-                cells.at((*at, "times"), count),
-                cells.at((*at, "why"), cut),
-            )
-    about = "steps whose updates `[trouble]` skipped or undid; times: how often"
-    return cells.table("left-out", "Skipped and rewound", ("run", "first step", "last step", "times", "why"), about)
+    about += f"; FLOPs of {blank} of {many(len(numbers), 'run')} are unknown" if blank else ""
+    return cells.table("cost", "Cost", ("run", "machine", *_heads(COST)), about)
 
 
 def _environment(report: Mapping[str, Any]) -> ReportTable:

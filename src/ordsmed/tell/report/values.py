@@ -30,23 +30,19 @@ def clean(value: object) -> Any:
 
 
 def written(text: str) -> str:
-    """Return a text that UTF-8 can encode."""
     return text.encode("utf-8", "replace").decode()
 
 
 def number(value: object) -> float | None:
-    """Return a finite number, or None."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
     return float(value) if good and math.isfinite(value) else None  # type: ignore[arg-type]
 
 
 def count(value: object) -> int | float | None:
-    """Return a finite number, as an integer if it is whole, or None."""
     return None if (result := number(value)) is None else int(result) if result == int(result) else result
 
 
 def exists(path: Path) -> bool:
-    """Return whether a file exists; False if its folder may not be read."""
     try:
         return path.exists()
     except OSError:
@@ -54,7 +50,6 @@ def exists(path: Path) -> bool:
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:
-    """Return the files that match, sorted; none in an unreadable folder."""
     try:
         return sorted(folder.glob(pattern))
     except OSError:
@@ -62,12 +57,10 @@ def matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def text(value: object) -> str | None:
-    """Return a non-empty text, or None."""
     return value if isinstance(value, str) and value else None
 
 
 def table(value: object) -> dict[str, Any]:
-    """Return a dictionary, empty if the value is not one."""
     return value if isinstance(value, dict) else {}
 
 
@@ -87,6 +80,6 @@ def shaped(path: Path, facts: dict[str, Any], shape: Any, remedy: str) -> dict[s
 
 
 @functools.cache
-def tell_left_out(line: str) -> None:
+def note_left_out(line: str) -> None:
     """Print a note on a damaged file, once even if a served page is requested often."""
     say(f"{line}; it is left out")

@@ -250,7 +250,6 @@ def _written(form: type[Format], family: str) -> Cell:
 
 
 def _classes(family: str, *, task: bool) -> Cell:
-    """Return the class names in transformers."""
     pairs = [pair for _, network in _directions(family) for pair in network.architectures.items()]
     return _listed(list(dict.fromkeys(name for role, name in pairs if role and (role in TASK_CLASSES) == task)))
 

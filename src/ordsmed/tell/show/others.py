@@ -47,7 +47,7 @@ def lines(name: str, path: Path, overrides: Sequence[str] = ()) -> list[str]:
 
 
 def refuse_absent(name: str) -> None:
-    """Raise an error for a name that is neither a recipe nor a folder, with the remedy for names of others."""
+    """Raise an error for a name that is neither a recipe nor a folder; names of other projects' models get a remedy."""
     if hub.is_address(name):
         raise RecipeError(
             name, "is the address of a served model", "a recipe or a folder", "open its page in a browser"

@@ -60,8 +60,12 @@ def svg(training: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]
     for line in validations:
         picture.dot(line["step"], line["validation"], 4)
     if validations:
-        before = "" if validations[0]["step"] else f", {validations[0]['validation']:.3f} before the first step"
-        picture.text(LEFT + 8, HEIGHT - BOTTOM - 10, f"• validation: {validations[-1]['validation']:.3f}{before}")
+        first_validation = (
+            "" if validations[0]["step"] else f", {validations[0]['validation']:.3f} before the first step"
+        )
+        picture.text(
+            LEFT + 8, HEIGHT - BOTTOM - 10, f"• validation: {validations[-1]['validation']:.3f}{first_validation}"
+        )
     return str(picture)
 
 
@@ -129,7 +133,6 @@ def _numbers(lines: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 
 def draw_trials(folder: Path, title: str, results: Mapping[str, Any]) -> Path | None:
-    """Draw `trials.svg` from the content of trials.json; return None without scores."""
     score = results["score"]
     rows = [row for row in results["settings"] if math.isfinite(row["scores"].get(score, {}).get("mean", math.nan))]
     if not rows:
@@ -139,8 +142,8 @@ def draw_trials(folder: Path, title: str, results: Mapping[str, Any]) -> Path | 
     if len({row["setting"].get("step") for row in rows}) > 1:
         lines: dict[str, list[Mean]] = {}
         for row in sorted(rows, key=lambda row: row["setting"]["step"]):
-            rest = {name: value for name, value in row["setting"].items() if name != "step"}
-            lines.setdefault(setting_of(rest), []).append(_mean(row, results))
+            other_settings = {name: value for name, value in row["setting"].items() if name != "step"}
+            lines.setdefault(setting_of(other_settings), []).append(_mean(row, results))
         text = chart.over_log(f"{title}: {score}", lines, f"step of pretraining; {BARS}", guessing)
     else:
         note = "" if guessing is None else f" (guessing {guessing:.{digits_of(results) - 1}f})"
@@ -165,7 +168,6 @@ def _thin(lines: Sequence[dict[str, Any]], most: int = 1500) -> Sequence[dict[st
 
 
 def _smooth(lines: Sequence[dict[str, Any]]) -> list[tuple[int, float]]:
-    """Return means of about 60 sections."""
     size = max(1, len(lines) // 60)
     groups = [lines[i : i + size] for i in range(0, len(lines), size)]
     return [(group[len(group) // 2]["step"], sum(s["loss"] for s in group) / len(group)) for group in groups]

@@ -116,15 +116,14 @@ def _settings(recipe: object, words: Sequence[str], defaults: bool) -> list[str]
     """Return the changed settings and the command that shows the others, or with `defaults` all settings."""
     if defaults:
         return _indent(settings.lines(settings.plain(recipe)))
-    rest = f"settings at their defaults: `{command('show', *words, '--all')}`"
-    return [*_indent(settings.lines(settings.without_defaults(recipe))), rest]
+    default_settings = f"settings at their defaults: `{command('show', *words, '--all')}`"
+    return [*_indent(settings.lines(settings.changed(recipe))), default_settings]
 
 
 def layout(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
-    """Return mesh, batch arithmetic and memory of a training on this layout."""
-    with run.in_start_folder(stage(name, MODEL)) as home:
+    with run.at_home(stage(name, MODEL)) as home:
         kind = read(home, overrides, site=site)[1]
         if kind not in PLANS:
             raise RecipeError(name, "is not a training", "a recipe or run of `ordsmed pretrain` or `finetune`")
@@ -132,15 +131,14 @@ def layout(
 
 
 def difference(first: str, second: str, overrides: Sequence[str] = ()) -> list[str]:
-    """Return the settings in which two recipes or runs differ; overrides apply to the second."""
     recipes = (read(stage(first, MODEL))[0], read(stage(second, MODEL), overrides)[0])
     flats = [settings.flat(settings.plain(recipe)) for recipe in recipes]
     keys = [k for k in dict.fromkeys([*flats[0], *flats[1]]) if flats[0].get(k) != flats[1].get(k)]
     if not keys:
         return [f"{first} and {second}: the same settings"]
-    wide = max(map(len, keys))
-    lines = [f"{'':{wide}}  {first} | {second}"]
-    return lines + [f"{k:{wide}}  {_as_text(flats[0].get(k))} | {_as_text(flats[1].get(k))}" for k in keys]
+    width = max(map(len, keys))
+    lines = [f"{'':{width}}  {first} | {second}"]
+    return lines + [f"{k:{width}}  {_as_text(flats[0].get(k))} | {_as_text(flats[1].get(k))}" for k in keys]
 
 
 def documents(name: str, step: int) -> list[str]:
@@ -179,7 +177,6 @@ def _documents(name: str, folder: Path, step: int) -> list[str]:
 
 
 def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str = "") -> tuple[Any, str]:
-    """Return the recipe of a name, file or folder, and the command it belongs to."""
     path = Path(name) / RECIPE if kind_of_folder(name).made else None
     if path and path.exists():
         verb = str(Run(Path(name)).status.get("verb"))
@@ -241,7 +238,6 @@ def trials_of(recipe: Training, name: str) -> Trials:
 
 
 def _origin(encoded: Encoded, document: int) -> str:
-    """Return the position of a document in its corpus, or an empty text if the corpus is gone."""
     try:
         with run.in_start_folder(encoded.folder) as home:
             corpus = run.obtain(Corpus, run.read_recipe(Encoding, Path(home)).corpus)

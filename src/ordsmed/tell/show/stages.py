@@ -28,7 +28,6 @@ OTHERS = {
 
 
 def lines(folder: Path) -> list[str]:
-    """Return the request, the progress of each stage, and the command that continues `make` or shows more."""
     status, done = state.sound(folder), read_status(folder).get("state") == "done"
     request = {key: value for key, value in status.get("request", {}).items() if value}
     rows = [(name, _progress(folder / name), TITLES.get(name, "")) for name in STAGES if _is_stage(folder, name)]
@@ -50,7 +49,6 @@ def _is_stage(folder: Path, name: str) -> bool:
 
 
 def _progress(folder: Path) -> str:
-    """Return the state of a stage with its most important numbers."""
     if not kind_of_folder(folder).made:
         return "not started"
     status = state.sound(folder)

@@ -101,16 +101,15 @@ def lines(folder: Path) -> list[str]:
 
 
 def _abandoned(folder: Path, status: Mapping[str, Any]) -> str:
-    """Return a note if the run says it is running but no process works on it."""
-    began = folder / "environment.json"
-    if status.get("state") != "running" or not began.exists():
+    environment = folder / "environment.json"
+    if status.get("state") != "running" or not environment.exists():
         return ""
-    host = known.get("host") if isinstance(known := files.read_json(began), dict) else None
-    return ", but no process is working on it; run its command again" if is_abandoned(folder, host) else ""
+    host = known.get("host") if isinstance(known := files.read_json(environment), dict) else None
+    return ", but no process is working on it; run its command again" if is_left(folder, host) else ""
 
 
 def sound(folder: Path) -> Mapping[str, Any]:
-    """Return the status of a folder after checking that every shown number is one."""
+    """Return the status of a folder; raise an error if a value that is shown as a number is none."""
     status = Run(folder).status
     try:
         known = msgspec.convert(status, TrainingStatus if kind_of_folder(folder).run else ShownStatus)
@@ -246,8 +245,10 @@ def _times(status: Mapping[str, Any]) -> Sequence[str]:
     if not isinstance(status.get("began"), int | float):
         return []
     took = status.get("seconds", status.get("training_seconds"))
-    spent = f"; {'took' if 'seconds' in status else 'training took'} {duration(took)}" if took is not None else ""
-    return [f"began: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(status['began']))}{spent}"]
+    duration_text = (
+        f"; {'took' if 'seconds' in status else 'training took'} {duration(took)}" if took is not None else ""
+    )
+    return [f"began: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(status['began']))}{duration_text}"]
 
 
 def _facts(key: str, value: object) -> list[str]:

@@ -91,7 +91,6 @@ def stats(folder: str, *, tokenizer: str | None = None, wide: int = 0) -> list[s
 
 
 def _write_stats(path: Path, facts: Mapping[str, Any], picture: str) -> str:
-    """Write the numbers and the chart next to the corpus if possible, and return a line about it."""
     try:
         files.write_json(path / "stats.json", facts)
         files.write_text(path / "stats.svg", picture)
@@ -130,10 +129,10 @@ def _count(split: SplitCounts, block: list[Document]) -> None:
     borders = np.fromiter(itertools.chain.from_iterable(ends), np.int64)  # sentence ends, from 0 in each document
     sizes, lengths = np.fromiter(map(len, ends), np.int64), np.array([len(document.text) + 1 for document in block])
     borders += np.repeat(np.cumsum(lengths) - lengths, sizes)
-    before = np.searchsorted(words(text), borders)  # words that start before each border
+    words_before = np.searchsorted(words(text), borders)  # words that start before each border
     last = np.cumsum(sizes) - 1
-    a_document = before[last] - before[last - sizes + 1]
-    a_sentence = np.delete(np.diff(before), last[:-1])
+    a_document = words_before[last] - words_before[last - sizes + 1]
+    a_sentence = np.delete(np.diff(words_before), last[:-1])
     split.documents += len(block)
     split.sentences += len(a_sentence)
     split.words += int(a_document.sum())

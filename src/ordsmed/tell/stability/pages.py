@@ -121,19 +121,19 @@ def more_seeds(result: Mapping[str, Any]) -> list[str]:
 
 def verdict(result: Mapping[str, Any]) -> str:
     """Return in one sentence how much the second recipe differs, and whether that is significant."""
-    over, metric = result["over"], result["metric"]
-    if not over:
+    statistics, metric = result["over"], result["metric"]
+    if not statistics:
         return "no difference shown: no seed has a score with both recipes"
     first, second = (recipe["name"] for recipe in result["recipes"])
-    deviation, pairs = over["deviation"] or 0.0, many(over["count"], "seed")
-    change = f"{metric} of {second} less that of {first}: {rounded(over['mean'], deviation)}"
-    if over["interval"] is None:
+    deviation, pairs = statistics["deviation"] or 0.0, many(statistics["count"], "seed")
+    change = f"{metric} of {second} less that of {first}: {rounded(statistics['mean'], deviation)}"
+    if statistics["interval"] is None:
         return f"{change}, from {pairs}, too few for an interval: no difference shown"
-    low, high = (rounded(end, deviation) for end in over["interval"])
+    low, high = (rounded(end, deviation) for end in statistics["interval"])
     interval = f"{result['level']:.0%} interval {low} to {high} by Student's t, {pairs} paired"
     if not result["shown"]:
         return f"{change}; {interval}: no difference shown, the interval holds 0"
-    better = second if (over["mean"] < 0) == result["lower_is_better"] else first
+    better = second if (statistics["mean"] < 0) == result["lower_is_better"] else first
     if result["unlike"]:
         return (
             f"{change}; {interval}: which is better is unknown, because {metric} is not comparable when "

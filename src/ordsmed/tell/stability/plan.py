@@ -76,9 +76,8 @@ def requested(
     workers: int = 0,
     devices: int = 0,
 ) -> Study:
-    """Return the study of a recipe or folder: a new one in `home`, or one to resume."""
-    if process_info(os.environ).world > 1:
-        problem = f"found {many(process_info(os.environ).world, 'process')}"
+    if place_of(os.environ).world > 1:
+        problem = f"found {many(place_of(os.environ).world, 'process')}"
         raise RecipeError("stability", problem, "one, as it starts its runs itself", "--devices N gives each run N")
     kind = kind_of_folder(name)
     if kind is FolderKind.STABILITY:
@@ -134,13 +133,12 @@ def as_the_other(study: Study, compared_with: Study) -> Study:
 
 
 def unlike(settings: Iterable[str]) -> list[str]:
-    """Return the settings that change the task or data, so that scores are not comparable."""
+    """Return those of the settings that change the task or the data, so that scores are not comparable."""
     return [key for key in settings if ASKED.match(key)]
 
 
 def differences(first: Training, second: Training) -> dict[str, tuple[Any, Any]]:
-    """Return the settings in which two recipes differ, by path, including those of the layout."""
-    from ordsmed.base.settings import flat, plain, renamed
+    from ordsmed.base.settings import flat, plain
 
     first_flat, second_flat = (
         flat(renamed(run.essence(recipe)) | {"layout": plain(recipe.layout)}) for recipe in (first, second)

@@ -60,7 +60,6 @@ def results(
 
 
 def _other_seeds(study: Study) -> list[int]:
-    """Return the seeds in the folder that were not requested."""
     names = (path.stem.removeprefix("seed-") for path in study.folder.glob("seed-*.toml"))
     return sorted({int(name) for name in names if name.isdigit()} - set(study.seeds))
 
@@ -148,12 +147,10 @@ def _default_metric(study: Study, scored: Sequence[Mapping[str, Any]]) -> str:
 
 
 def lower(study: Study, metric: str) -> bool:
-    """Return whether lower values of a metric are better."""
     return metric in LOSSES if isinstance(study.recipe, Finetuning) else not metric.endswith("_right")
 
 
 def _why_left_out(row: Mapping[str, Any], metric: str) -> str:
-    """Return why a run is not in the mean, or an empty text."""
     if row["state"] != "done":
         return str(row["state"])
     if metric not in row["scores"]:
@@ -167,17 +164,17 @@ def _statistics(scored: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any
 
 
 def ended(result: Mapping[str, Any]) -> str:
-    over, metric = result["over"].get(result["metric"], {"count": 0}), result["metric"]
-    if not over["count"]:
+    statistics, metric = result["over"].get(result["metric"], {"count": 0}), result["metric"]
+    if not statistics["count"]:
         return "no seed has a score"
-    deviation, mean = over["deviation"], over["mean"]
+    deviation, mean = statistics["deviation"], statistics["mean"]
     if deviation is None:
         return f"{metric} {mean:.4f}; one seed has no deviation"
-    low, high = over["interval"]
+    low, high = statistics["interval"]
     interval = f"{result['level']:.0%} interval of the mean {rounded(low, deviation)} to {rounded(high, deviation)}"
     return (
         f"{metric} {rounded(mean, deviation)} ± {rounded(deviation, deviation)}: mean and sample deviation (n - 1) of "
-        f"{many(over['count'], 'seed')}; {interval}"
+        f"{many(statistics['count'], 'seed')}; {interval}"
     )
 
 

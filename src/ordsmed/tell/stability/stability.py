@@ -152,7 +152,6 @@ def _unpaired(result: Mapping[str, Any], values: Sequence[Mapping[int, float]]) 
 
 
 def _write_results(study: Study, result: dict[str, Any], *, drawn: bool = False) -> dict[str, Any]:
-    """Write the results, their table and, at the end, their chart."""
     files.write_json(study.folder / "stability.json", result)
     files.write_text(study.folder / "stability.md", "\n".join(pages.page(result)) + "\n")
     if drawn:
@@ -163,7 +162,6 @@ def _write_results(study: Study, result: dict[str, Any], *, drawn: bool = False)
 
 
 def _write_page(path: Path, title: str, results_of: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
-    """Write the page of the requested seeds that have started."""
     started = [
         row["folder"] for result in results_of for row in result["runs"] if (Path(row["folder"]) / STATUS).exists()
     ]

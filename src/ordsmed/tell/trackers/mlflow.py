@@ -44,7 +44,6 @@ class MlflowRun:
             self.client.log_batch(self.key, params=settings[start : start + SETTINGS])
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """Queue the numbers of a step; they are sent in batches."""
         self.waiting += [
             self.entities.Metric(_valid_name(name), value, int(at * 1000), step) for name, value in numbers.items()
         ]
@@ -58,7 +57,6 @@ class MlflowRun:
         self.waiting = []
 
     def end(self, scores: Mapping[str, float], state: str) -> None:
-        """Send the final scores and the state; an unfinished run stays open or is reopened."""
         self._flush()
         for name, value in scores.items():
             self.client.log_metric(self.key, _valid_name(name), value, step=self.last)

@@ -27,11 +27,11 @@ from ordsmed.text.read import Errors, blocks, decoded, files, replacements_told
 
 NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 TAGS = ("upos", "xpos", "feats", "deprel", "lemma")  # columns that can be predicted
-WORD_NAMES = ("words", "tokens", "form")  # usual names of a column of words in a data set
-TAG_NAMES = ("tags", "ner_tags", "pos_tags", "upos", "labels")  # and of a column of tags
+WORD_NAMES = ("words", "tokens", "form")  # names that data sets often give to the column of words
+TAG_NAMES = ("tags", "ner_tags", "pos_tags", "upos", "labels")  # and to the column of tags
 WANTED = "a word and its tag per line, a blank line between sentences (CoNLL)"
 FORM, FEATS = NAMES.index("form"), NAMES.index("feats")
-LONG = 500  # words; before or in a longer sentence a blank line may be missing
+LONG = 500  # words; a longer sentence is probably two, with the blank line between them missing
 BOM = "\ufeff"
 _LINE, _END = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)"), re.compile(r"\r\n|\r|\n")
 _NUMBER = re.compile(r"([0-9]+)(?:-([0-9]+)|\.[0-9]+)?\Z")
@@ -65,7 +65,6 @@ class Column:
         return not self.named_as.lstrip("-").isdigit()
 
     def among(self, width: int) -> int | None:
-        """Return the index of the column among `width` columns, or None if there are fewer."""
         return self.index % width if -width <= self.index < width else None
 
 
@@ -86,7 +85,7 @@ class TaggedFile:
         return len(_parted(line).findall(line))
 
     def tag(self, written: str) -> str | None:
-        """Return the tag in the text of its cell, or None if there is none."""
+        """Return the tag that is written in a cell, or None if the cell holds none."""
         if self.key:
             written = next((p.partition("=")[2] for p in written.split("|") if p.partition("=")[0] == self.key), "")
         return written if written not in ("", "_") else "_" if self.features else None
@@ -102,7 +101,7 @@ class TaggedFile:
         yield self.text[at:]
 
     def _with(self, written: str, tag: str) -> str:
-        """Return pairs such as `Case=Nom|Number=Sing` with the tag as the value of the key; without the key for `_`."""
+        """Return pairs such as `Case=Nom|Number=Sing` with the key set to the tag, or without the key for `_`."""
         pairs = [] if written in ("", "_") else written.split("|")
         keys = [pair.partition("=")[0] for pair in pairs]
         if self.key in keys:
@@ -139,11 +138,11 @@ class TaggedSentences:
 
     def to_learn(self) -> TaggedSentences:
         """Return the sentences that have a tag, for training. Their files are not kept."""
-        kept = [n for n, tags in enumerate(self.tags) if any(tag is not None for tag in tags)]
-        if len(kept) < len(self):
-            say(f"{self.sources[0].path}: {len(self) - len(kept):,} of {len(self):,} sentences have no tag: left out")
-        words, tags = [self.words[n] for n in kept], [self.tags[n] for n in kept]
-        return TaggedSentences(words, tags, [self.starts[n] for n in kept])
+        tagged = [n for n, tags in enumerate(self.tags) if any(tag is not None for tag in tags)]
+        if len(tagged) < len(self):
+            say(f"{self.sources[0].path}: {len(self) - len(tagged):,} of {len(self):,} sentences have no tag: left out")
+        words, tags = [self.words[n] for n in tagged], [self.tags[n] for n in tagged]
+        return TaggedSentences(words, tags, [self.starts[n] for n in tagged])
 
 
 class _TokenLine(NamedTuple):
@@ -197,10 +196,12 @@ def refuse_pairs(source: TaggedFile) -> None:
     keys = Counter(pair.partition("=")[0] for row in rows for pair in row[-1].split("|") if "=" in pair)
     if not keys:
         return
-    kept = [name for name in TAGS if any(row[NAMES.index(name)] != "_" for row in rows)]
-    kept += [f"misc:{key}" for key, _ in keys.most_common(5)]
+    predictable = [name for name in TAGS if any(row[NAMES.index(name)] != "_" for row in rows)]
+    predictable += [f"misc:{key}" for key, _ in keys.most_common(5)]
     problem = "CoNLL-U, whose last column is MISC: pairs, not tags"
-    raise DataError(source.path, problem, f"one of {', '.join(kept)}", f"name it, as in `task.column={kept[0]}`")
+    raise DataError(
+        source.path, problem, f"one of {', '.join(predictable)}", f"name it, as in `task.column={predictable[0]}`"
+    )
 
 
 def cells(line: str, location: str) -> tuple[list[str], re.Match[str]]:
@@ -225,7 +226,6 @@ def _refuse_others(path: Path, data: bytes) -> None:
 
 
 def _is_object(data: bytes) -> bool:
-    """Return whether data are JSON that contains an object. Other JSON values may be words."""
     with contextlib.suppress(ValueError, RecursionError):
         value = json.loads(data)
         return isinstance(value[0] if isinstance(value, list) and value else value, dict)
@@ -250,7 +250,6 @@ def _apart(line: str) -> bool:
 
 
 def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_TokenLine | None]:
-    """Yield the words, and None where a sentence ends."""
     inside, split = False, []
     for number, start, line in _lines(text):
         if _apart(line):
@@ -331,7 +330,7 @@ def _gather(source: TaggedFile, rows: Iterator[_TokenLine | None], sentences: Ta
     known: dict[str, str | None] = {}
     words: list[str] = []
     tags: list[str | None] = []
-    before = len(sentences.words)
+    previous_words = len(sentences.words)
     for row in chain(rows, [None]):
         if row:
             if not words:
@@ -346,11 +345,11 @@ def _gather(source: TaggedFile, rows: Iterator[_TokenLine | None], sentences: Ta
             sentences.tags.append(tags)
             words, tags = [], []
     sentences.sources.append(source)
-    total, empty = len(source.spots) // 2, sum(sentence.count("") for sentence in sentences.words[before:])
-    bare = sum(sentence.count(None) for sentence in sentences.tags[before:])
+    total, empty = len(source.spots) // 2, sum(sentence.count("") for sentence in sentences.words[previous_words:])
+    bare = sum(sentence.count(None) for sentence in sentences.tags[previous_words:])
     if not total:
         raise DataError(source.path, "no words", "sentences of words with their tags, one word per line")
-    several = [word for sentence in sentences.words[before:] for word in sentence if " " in word]
+    several = [word for sentence in sentences.words[previous_words:] for word in sentence if " " in word]
     if len(several) > total / 2:
         problem = f"{len(several):,} of {total:,} words are several words, as `{several[0][:40]}`"
         raise DataError(source.path, problem, WANTED, "`classify` reads tables of texts")

@@ -173,11 +173,10 @@ KNOWN = TASKS | BESIDE
 
 
 def named(name: str) -> GlueTask:
-    """Return a task by its name, in any case, with or without its hyphen."""
-    meant = {_plain_name(known): task for known, task in KNOWN.items()}.get(_plain_name(name))
-    if meant is None:
+    known_task = {_plain_name(known): task for known, task in KNOWN.items()}.get(_plain_name(name))
+    if known_task is None:
         raise RecipeError(f"`{name}`", "not a task of GLUE", "", nearest(name.lower(), KNOWN))
-    return meant
+    return known_task
 
 
 def find(folder: Path, task: GlueTask, language: str = "") -> dict[str, Path]:
@@ -212,11 +211,11 @@ def read(
         table = _table(task, split, path, errors, format)
     if language and "language" in table.columns:
         table = table.where("language", language)
-    alike = len(task.languages) if task.languages and not language and split != "train" else 1
-    if split and len(table) != (wanted := task.rows[split] * alike):
+    language_count = len(task.languages) if task.languages and not language and split != "train" else 1
+    if split and len(table) != (wanted := task.rows[split] * language_count):
         whole = "XNLI" if task.languages else "GLUE"
-        there = f"{wanted:,} in {whole}: scores are not comparable with published ones"
-        say(f"{path}: {many(len(table), 'row')} of {task.folder} {split}, {there}")
+        size = f"{wanted:,} in {whole}: scores are not comparable with published ones"
+        say(f"{path}: {many(len(table), 'row')} of {task.folder} {split}, {size}")
     return table, split
 
 
@@ -229,7 +228,6 @@ def hand_in(folder: Path, task: GlueTask, split: str, indexes: Sequence[str], pr
 
 
 def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Format | None) -> Table:
-    """Read a table by column names, or by column numbers if the first line is an example."""
     form = format or ("tsv" if split else None)
     columns: Columns = {**({"index": INDEX} if split.startswith("test") else {}), **task.columns}
     try:

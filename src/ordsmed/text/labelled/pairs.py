@@ -36,7 +36,7 @@ class PairRow:
     anchor: str
     positive: str
     negatives: tuple[str, ...] = ()
-    scores: tuple[float, ...] = ()  # of the positive, or of it and each negative; empty: not given
+    scores: tuple[float, ...] = ()  # score of the positive, or of the positive and each negative; empty: no scores
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,6 @@ def _is_nested(path: Path, format: Format | None, errors: read.Errors) -> bool:
 
 
 def _of_squad(path: Path, errors: read.Errors) -> list[PairRow]:
-    """Return the answered questions with their contexts. `line` is the question's number."""
     all_questions, _ = questions.read([str(path)], repair=True, errors=errors)
     pairs = [
         PairRow(number, question.question.strip(), question.context.strip())
@@ -168,12 +167,12 @@ def _scores(location: str, name: str, value: object) -> tuple[float, ...]:
 
 
 def _report_repeated(path: Path, pairs: Sequence[PairRow]) -> None:
-    """Warn of pairs with many copies, from which a model learns nothing new."""
     lines: dict[tuple[str, ...], list[int]] = {}
     for pair in pairs:
         lines.setdefault((pair.anchor, pair.positive, *pair.negatives), []).append(pair.line)
     often = [numbers for numbers in lines.values() if len(numbers) >= OFTEN]
     if often:
-        most, more = max(often, key=len), sum(map(len, often)) - len(often)
+        example, more = max(often, key=len), sum(map(len, often)) - len(often)
         repeated = f"{many(len(often), 'pair', 'occurs', 'occur')} {OFTEN} times or more"
-        say(f"{path}: {repeated}, {many(more, 'row')} too many; the pair of line {most[0]} occurs {len(most):,} times")
+        most = f"the pair of line {example[0]} occurs {len(example):,} times"
+        say(f"{path}: {repeated}, {many(more, 'row')} too many; {most}")

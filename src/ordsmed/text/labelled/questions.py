@@ -76,19 +76,17 @@ class Report:
         self.noted.setdefault(kind, []).append(name)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of questions of each kind."""
         return {kind: len(names) for kind, names in self.noted.items()}
 
     def line(self) -> str:
-        """Return a line for the user: counts by kind, each with the first ids."""
         kinds = [f"{_many(len(names), kind)} ({shortened(names)})" for kind, names in self.noted.items()]
         return "; ".join([f"{many(self.questions, 'question')} about {many(self.contexts, 'context')}", *kinds])
 
 
 def _many(count: int, kind: str) -> str:
     """Return the count with the kind in its singular or plural: `2 questions left out`, `1 question left out`."""
-    noun, _, rest = kind.partition(" ")
-    return f"{many(count, noun.removesuffix('s'))} {rest}"
+    noun, _, remainder = kind.partition(" ")
+    return f"{many(count, noun.removesuffix('s'))} {remainder}"
 
 
 def read(
@@ -113,7 +111,7 @@ def read(
 
 
 def placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
-    """Return the answer at its place in the context (None: not in it), and the kind of repair it needed."""
+    """Return the answer with its offset in the context, or None if it is not there, and the kind of repair."""
     text = answer.text.strip()
     start = answer.start + len(answer.text) - len(answer.text.lstrip())
     if not text:
@@ -131,7 +129,6 @@ def placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Return the first three names."""
     return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
 
 
@@ -166,7 +163,6 @@ def _bad_json(path: Path, error: json.JSONDecodeError) -> DataError:
 
 
 def _unchecked(paths: Sequence[Path], errors: reading.Errors, report: Report) -> list[Question]:
-    """Return every question as written in the files, with shared contexts."""
     by_id: dict[str, Question] = {}
     contexts: dict[str, str] = {}
     for path in paths:
@@ -276,7 +272,6 @@ def _named(question: Question, by_id: dict[str, Question], report: Report) -> Qu
 
 
 def _kept(question: Question, report: Report) -> Question:
-    """Return a question for evaluation, with its answers unchanged."""
     if _blank(question):
         report.note(BLANK_KEPT, question.id)
     if question.impossible and question.answers:

@@ -45,7 +45,7 @@ PACKED = (".gz", ".bz2", ".xz", ".zst")
 LONGEST = 1 << 28  # characters of one line
 LONGEST_FIELD = 1 << 24  # characters between two quotes of CSV
 BROKEN = 0.05  # largest share of rows that may be left out
-FEW = 2  # this many records of several lines may all be mistakes, however few records there are
+FEW = 2  # up to this many records that span several lines count as mistakes, even in a short file
 
 
 class NoColumn(DataError):
@@ -71,9 +71,9 @@ class Table:
     def where(self, role: str, value: str) -> Table:
         rows = [row for row, cell in enumerate(self.columns[role]) if cell == value]
         if not rows:
-            there = sorted(set(self.columns[role]))[:20]
+            existing = sorted(set(self.columns[role]))[:20]
             problem = f"no row whose {self.name(role)} is `{value}`"
-            raise DataError(self.path, problem, "one of " + ", ".join(map(_short, there)))
+            raise DataError(self.path, problem, "one of " + ", ".join(map(_short, existing)))
         return self.only(rows)
 
     def only(self, rows: Sequence[int]) -> Table:
@@ -81,7 +81,6 @@ class Table:
         return Table(self.path, [self.lines[row] for row in rows], columns, self.named)
 
     def name(self, role: str) -> str:
-        """Return the name of a column in the file, for error messages."""
         return self.named.get(role, f"`{role}`")
 
     def numbers(self, role: str, within: tuple[float, float] = (-math.inf, math.inf)) -> list[float]:
@@ -113,7 +112,7 @@ def table(
     `more` rows may have further columns after the last requested one.
     """
     lines: list[int] = []
-    kept: list[list[str]] = []
+    rows: list[list[str]] = []
     broken: list[_Row] = []
     request = _Request(path, columns, lacking, header, more, errors)
     with read.replacements_told(path):
@@ -122,11 +121,11 @@ def table(
                 broken.append(row)
             else:
                 lines.append(row.line)
-                kept.append([v if isinstance(v, str) else _written(v, f"{path}:{row.line}") for v in row.values])
+                rows.append([v if isinstance(v, str) else _written(v, f"{path}:{row.line}") for v in row.values])
     _refuse_broken(path, broken, len(broken) + len(lines))
     if not lines:
         raise DataError(path, "no rows", "at least one")
-    whole = Table(path, lines, dict(zip(request.named, map(list, zip(*kept, strict=True)), strict=True)), request.named)
+    whole = Table(path, lines, dict(zip(request.named, map(list, zip(*rows, strict=True)), strict=True)), request.named)
     for role, cells in whole.columns.items():
         if empty := [number for number, cell in enumerate(cells) if not cell.strip()]:
             count = f"in {len(empty):,} of {many(len(whole), 'row')}"
@@ -178,9 +177,9 @@ class _Request:
         columns = {}
         for role, column in self.columns.items():
             several = column if isinstance(column, tuple) else (column,)
-            there = [c for c in several if (c <= width if isinstance(c, int) else c in (names or ()))]
-            if there or role not in self.lacking:
-                columns[role] = _index(self.path, (there or several)[0], names, width, remedy)
+            existing = [c for c in several if (c <= width if isinstance(c, int) else c in (names or ()))]
+            if existing or role not in self.lacking:
+                columns[role] = _index(self.path, (existing or several)[0], names, width, remedy)
         self.named |= {
             role: f"`{names[at]}`" if names and names[at] else f"column {at + 1}" for role, at in columns.items()
         }
@@ -244,24 +243,24 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
 
     width, several, rows, strange = 0, 0, 0, []
     while True:
-        begun = reader.line_num + 1
+        first_line = reader.line_num + 1
         try:
             fields = next(reader, None)
             if fields is None:
                 break
             width = width or len(fields)
-            if len(fields) != width and reader.line_num > begun:
+            if len(fields) != width and reader.line_num > first_line:
                 raise csv.Error
         except csv.Error:
             problem = f"a quoted field does not end as it should (read up to line {reader.line_num})"
             remedy = 'fix the line; for columns separated by tabs, without quoting, set format = "tsv"'
             wanted = 'quotes in pairs, and "" for one inside a field'
-            raise DataError(f"{path}:{begun}", problem, wanted, remedy) from None
-        several, rows = several + (reader.line_num > begun), rows + 1
+            raise DataError(f"{path}:{first_line}", problem, wanted, remedy) from None
+        several, rows = several + (reader.line_num > first_line), rows + 1
         if any(_holds_rows(field, position, width, comma) for position, field in enumerate(fields)):
-            strange.append((begun, reader.line_num))
-        yield begun, fields or [""]
-    # if other records, or most of them, have several lines, the texts contain line ends
+            strange.append((first_line, reader.line_num))
+        yield first_line, fields or [""]
+    # if many other records span several lines, line ends are part of the texts
     if strange and len(strange) == several and 2 * several <= max(rows, 2 * FEW):
         first, last = strange[0]
         problem = f"{many(len(strange), 'row', 'seems', 'seem')} to contain other rows between two quotes"
@@ -339,7 +338,6 @@ def _decode(text: str, location: str) -> object:
 
 
 def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Row]:
-    """Yield rows of objects. The first object names the columns."""
     keys: list[str] = []
     for number, record in numbered:
         record = _object(request.path, number, record, first=not keys)
@@ -368,11 +366,11 @@ def _parquet(request: _Request) -> Iterator[_Row]:
     with open_parquet(path) as file:
         names = file.schema_arrow.names
         chosen = [names[location] for location in request.positions(names, len(names))]
-        before = 0
+        rows_before = 0
         for batch in file.iter_batches(columns=list(dict.fromkeys(chosen)), use_threads=False):
-            cells = [_cells(batch.column(name), path, before, errors) for name in chosen]
-            yield from (_Row(number, row) for number, row in enumerate(zip(*cells, strict=True), before + 1))
-            before += batch.num_rows
+            cells = [_cells(batch.column(name), path, rows_before, errors) for name in chosen]
+            yield from (_Row(number, row) for number, row in enumerate(zip(*cells, strict=True), rows_before + 1))
+            rows_before += batch.num_rows
     read.tally().bytes += path.stat().st_size
 
 
@@ -398,7 +396,7 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
         raise DataError(path, f"cannot be read: {reason}", "a whole Parquet file", "copy it again") from None
 
 
-def _cells(column: ArrowArray, path: Path, before: int, errors: read.Errors) -> list[Any]:
+def _cells(column: ArrowArray, path: Path, rows_before: int, errors: read.Errors) -> list[Any]:
     """Return the values of a column. Decode its bytes as text, because Parquet files may contain invalid UTF-8."""
     import pyarrow
 
@@ -406,7 +404,7 @@ def _cells(column: ArrowArray, path: Path, before: int, errors: read.Errors) -> 
     column = column.cast(kind)
     if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.binary(), pyarrow.large_binary()):
         return column.to_pylist()
-    raw = enumerate(column.cast(pyarrow.large_binary()).to_pylist(), before + 1)
+    raw = enumerate(column.cast(pyarrow.large_binary()).to_pylist(), rows_before + 1)
     return [read.decoded(data or b"", ["utf-8"], errors, f"{path}:{number}")[0] for number, data in raw]
 
 
@@ -421,8 +419,8 @@ def _index(path: Path, column: Column, names: list[str] | None, width: int, reme
     if names.count(column) > 1:
         raise DataError(path, f"{names.count(column)} columns are called `{column}`", "the number of one, from 1")
     if column not in names:
-        there = "one of " + ", ".join(map(_short, names[:20]))
-        raise NoColumn(path, f"no column `{column}`", there, meant(column, names) or remedy)
+        existing = "one of " + ", ".join(map(_short, names[:20]))
+        raise NoColumn(path, f"no column `{column}`", existing, meant(column, names) or remedy)
     return names.index(column)
 
 

@@ -122,7 +122,7 @@ class _TrailingBytes(DataError):
 
 
 def _head(path: Path) -> bytes:
-    """Return the first block without counting it; "<" if it is cut off, so that the reader reports that."""
+    """Return the first block without counting its bytes, or "<" if it is cut off, which the reader reports later."""
     with read.tallied():
         try:
             return next(_blocks(Piece(path), 0), b"")
@@ -157,36 +157,36 @@ def _whole_file(path: Path, densest: int) -> Iterator[bytes]:
 
 
 def _streams(piece: Piece, new: Callable[[], Any], densest: int) -> Iterator[bytes]:
-    """Yield the unpacked streams from `start` to `stop`. Raise `_TrailingBytes` if other bytes follow a stream."""
-    unpacker, begun, ended, location = new(), False, False, piece.start
+    """Yield the unpacked streams from `start` to `stop`. Raise `_TrailingBytes` if other bytes follow."""
+    unpacker, is_started, ended, location = new(), False, False, piece.start
     density = read.Density(piece.path, densest, location)
     try:
         for packed in _packed(piece):
             location += len(packed)
-            while packed or (begun and not unpacker.needs_input):
+            while packed or (is_started and not unpacker.needs_input):
                 block = unpacker.decompress(packed, read.BLOCK)
-                packed, begun = b"", True
+                packed, is_started = b"", True
                 if block:
                     density.passed(len(block), location)
                     yield block
                 if unpacker.eof:
-                    packed, begun, ended, unpacker = unpacker.unused_data, False, True, new()
+                    packed, is_started, ended, unpacker = unpacker.unused_data, False, True, new()
     except FileNotFoundError:
         raise DataError(piece.path, "no such file") from None
     except (OSError, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or f"damaged {piece.path.suffix} data before byte {location:,}"
-        kind = _TrailingBytes if ended and not begun else DataError
+        kind = _TrailingBytes if ended and not is_started else DataError
         raise kind(piece.path, f"cannot be read: {reason}", "", "copy it again") from None
-    if begun:
+    if is_started:
         raise EOFError
 
 
 def _packed(piece: Piece) -> Iterator[bytes]:
     with piece.path.open("rb") as file:
         file.seek(piece.start)
-        left = (piece.stop or piece.path.stat().st_size) - piece.start
-        while packed := file.read(min(BITE, left)):
-            left -= len(packed)
+        remaining = (piece.stop or piece.path.stat().st_size) - piece.start
+        while packed := file.read(min(BITE, remaining)):
+            remaining -= len(packed)
             read.tally().bytes += len(packed)
             yield packed
 
@@ -218,7 +218,7 @@ _UNSHOWN = (-2, 6, 14)  # media, files, categories
 
 
 class _Reading:
-    """State of reading one part: expat calls `_start` and `_end`, and finished pages collect in `finished`."""
+    """Parser of one part: expat calls `_start` and `_end`, which add complete pages to `finished`."""
 
     def __init__(self, piece: Piece, errors: read.Errors, cut: Cut, encoding: str, densest: int) -> None:
         self.piece, self.errors, self.cut, self.encoding, self.densest = piece, errors, cut, encoding, densest

@@ -34,7 +34,7 @@ _DROPPED = _words("audio head math nav object rp rt script style svg template ti
 # values of epub:type, of role (doc-...) and of EPUB 2's guide, without hyphens
 _FRONT = _words("copyrightpage cover halftitlepage index landmarks loi lot pagelist titlepage toc")
 _MARKS = _words("backlink noteref pagebreak")
-# never looks beyond the next "<", so that the time is linear in the page; a page may be cut off inside a tag
+# never matches beyond the next "<", so that the time is linear in the length; the page may end inside a tag
 _TAG = re.compile(
     r"""<(/?)([A-Za-z][\w:.-]*+)((?:[^<>"']++|"[^"<]*+"|'[^'<]*+')*+|[^<>]*+)(?:>|\Z)|<[!?][^<>]*+(?:>|\Z)"""
 )
@@ -73,13 +73,13 @@ def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
     container = zip_archive.elements(archive, "META-INF/container.xml", path)
     root = next((a.get("full-path", "") for name, a, _ in container if name == "rootfile"), "")
     folder, package = posixpath.dirname(root), _Package()
-    there = lambda href: posixpath.normpath(posixpath.join(folder, unquote(href.split("#")[0])))  # noqa: E731
+    member_name = lambda href: posixpath.normpath(posixpath.join(folder, unquote(href.split("#")[0])))  # noqa: E731
     metadata: dict[str, list[str]] = {}
     for name, attributes, text in zip_archive.elements(archive, root, path):
         if name in ("title", "creator", "language") and text.strip():
             metadata.setdefault(name, []).append(" ".join(text.split()))
         elif name == "item":
-            kind, location = attributes.get("media-type", ""), there(attributes.get("href", ""))
+            kind, location = attributes.get("media-type", ""), member_name(attributes.get("href", ""))
             if not kind.startswith(("image/", "audio/", "video/")):
                 package.manifest[attributes.get("id", "")] = location
             if "nav" in attributes.get("properties", "").split():
@@ -87,9 +87,9 @@ def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
         elif name == "itemref" and attributes.get("linear") != "no":
             package.spine.append(attributes.get("idref", ""))
         elif name == "reference" and attributes.get("type", "").replace("-", "") in _FRONT:
-            package.front.add(there(attributes.get("href", "")))
-    for key, name, most in (("title", "title", 1), ("author", "creator", None), ("language", "language", 1)):
-        if values := metadata.get(name, [])[:most]:
+            package.front.add(member_name(attributes.get("href", "")))
+    for key, name, limit in (("title", "title", 1), ("author", "creator", None), ("language", "language", 1)):
+        if values := metadata.get(name, [])[:limit]:
             package.meta[key] = ", ".join(values)
     return package
 
@@ -97,13 +97,13 @@ def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
 def _texts(archive: zipfile.ZipFile, package: _Package, path: Path) -> list[str]:
     kinds = {info.filename: stat.S_IFMT(info.external_attr >> 16) for info in archive.infolist()}
     # a symbolic link contains a path, not text
-    there = {name for name, kind in kinds.items() if kind in (0, stat.S_IFREG)}
+    regular_files = {name for name, kind in kinds.items() if kind in (0, stat.S_IFREG)}
     locked = _locked(archive, path)
     wanted = dict.fromkeys(package.manifest.get(name, "") for name in package.spine)
-    names = [name for name in wanted if name in there and name not in package.front]
+    names = [name for name in wanted if name in regular_files and name not in package.front]
     if any(name in locked or archive.getinfo(name).flag_bits & zip_archive.LOCKED for name in names):
         raise zip_archive.Encrypted(path, "is encrypted", "a book without copy protection")
-    if missing := [name for name in wanted if name not in there and name in package.manifest.values()]:
+    if missing := [name for name in wanted if name not in regular_files and name in package.manifest.values()]:
         read.tally().left_out["missing chapters"] += len(missing)
     if not names:
         raise DataError(path, "no chapters: its spine names none that it contains", "an epub with text")
@@ -160,11 +160,11 @@ def paragraphs(markup: str, *, headings: bool = True) -> list[str]:
 
 def _without_declarations(markup: str) -> str:
     """Return the page without the declarations of its DOCTYPE. Short entities that it declares are expanded."""
-    begun = _SUBSET.match(markup)
-    end = re.compile(r"\]\s*+>").search(markup, begun.end()) if begun else None
-    if begun is None or end is None:
+    subset = _SUBSET.match(markup)
+    end = re.compile(r"\]\s*+>").search(markup, subset.end()) if subset else None
+    if subset is None or end is None:
         return markup
-    declared = {name: a or b for name, a, b in _ENTITY.findall(markup, begun.end(), end.start())}
+    declared = {name: a or b for name, a, b in _ENTITY.findall(markup, subset.end(), end.start())}
     return re.sub(r"&(\w{1,40});", lambda named: declared.get(named[1], named[0]), markup[end.end() :])
 
 
@@ -227,13 +227,12 @@ class _Page:
         self._note = -1
 
     def _drop_note(self) -> None:
-        """Remove a note mark. A bare number after a space may be a page or chapter number, and stays."""
-        begun, self._note = self._note, -1
-        if begun < 0 or not (mark := _NOTE.fullmatch("".join(self._pieces[begun:]))):
+        start, self._note = self._note, -1
+        if start < 0 or not (mark := _NOTE.fullmatch("".join(self._pieces[start:]))):
             return
-        apart = begun > 0 and self._pieces[begun - 1][-1:].isspace()
-        if not (mark[1] and apart) or self._raised:
-            del self._pieces[begun:]
+        after_space = start > 0 and self._pieces[start - 1][-1:].isspace()
+        if not (mark[1] and after_space) or self._raised:
+            del self._pieces[start:]
             self.linked -= len(mark[0].strip())
 
     def _drops(self, tag: str, attributes: str) -> bool:

@@ -41,7 +41,6 @@ def frame(lines: list[str]) -> tuple[int, int]:
 
 
 def _title_end(lines: list[str], start: int) -> int:
-    """Return the line after a title that continues below its marker, up to the asterisks that close it."""
     if lines[start - 1].rstrip().endswith("*"):
         return start
     title = takewhile(str.strip, lines[start : start + _TITLE])
@@ -53,7 +52,6 @@ def _text_from(lines: list[str], start: int) -> int:
 
 
 def _without_credits(lines: list[str], start: int) -> int:
-    """Return the line after a first paragraph that names who made the file."""
     if start == len(lines) or not _CREDIT.match(lines[start]):
         return start
     credits = list(takewhile(str.strip, lines[start : start + _CREDITS]))

@@ -3,8 +3,8 @@
     It is a truth that no one doubts, said the miller, that a heron      ->  one line
     in possession of a good river must be in want of a fish.
 
-A line was wrapped if the first word of the next line had no room in it. This is not so in verse and lists. It is tested
-first for the whole text and then for every block of lines, so that verse in a novel stays verse.
+A line was wrapped if the first word of the next line did not fit into it, unlike lines of verse and lists. This is
+tested first for the whole text and then for every block of lines, so that verse in a novel stays verse.
 """
 
 import re
@@ -43,8 +43,8 @@ def joined(lines: list[str], *, always: bool = False) -> list[str]:
 
 def _words(texts: list[str]) -> set[str]:
     # three times as fast as matching words in all texts
-    once = {part for text in texts for part in text.lower().split()}
-    return {word for part in once for word in _WORD.findall(part)}
+    parts = {part for text in texts for part in text.lower().split()}
+    return {word for part in parts for word in _WORD.findall(part)}
 
 
 def _indent(text: str) -> int:
@@ -70,8 +70,7 @@ def _blocks(texts: list[str], *, by_indent: bool) -> Iterator[list[str]]:
 
 
 def _least(blocks: list[list[str]]) -> float | None:
-    """Return the number of columns that a wrapped line and the next word exceed, or None for a text that is not
-    wrapped.
+    """Return the width of the text: a wrapped line and the next word are longer. Return None for unwrapped text.
 
     In a wrapped text most lines are full, except those that may end a paragraph, and most begin with a small letter.
     """
@@ -79,10 +78,13 @@ def _least(blocks: list[list[str]]) -> float | None:
     if len(pairs) < _FEWEST:
         return None
     width = sorted(_columns(line) for line, _ in pairs)[len(pairs) * 49 // 50]
-    small = sum(_begins_small(after) for _, after in pairs)
-    closed, inner = list[int](), list[int]()  # columns with the next word, of lines that end a sentence and of others
-    for line, after in pairs:
-        (closed if line.endswith(STOPS) else inner).append(_reach(line, after))
+    small = sum(_begins_small(next_line) for _, next_line in pairs)
+    closed, inner = (
+        list[int](),
+        list[int](),
+    )  # length including the next word, of lines that end a sentence and of other lines
+    for line, next_line in pairs:
+        (closed if line.endswith(STOPS) else inner).append(_reach(line, next_line))
     inner.sort()
     if not 40 <= width <= 120 or min(small, len(inner)) < 0.5 * len(pairs) or inner[len(inner) // 2] <= 0.96 * width:
         return None
@@ -100,39 +102,42 @@ def _columns(text: str) -> int:
     return len(text) if text.isascii() else len(text) + len(_WIDE.findall(text))
 
 
-def _reach(line: str, after: str) -> int:
-    first = _FIRST.match(after)
+def _reach(line: str, next_line: str) -> int:
+    first = _FIRST.match(next_line)
     return _columns(line) + 1 + (_columns(first[1]) if first else 0)
 
 
 def _paragraphs(block: list[str], least: float, margin: int) -> Iterator[list[str]]:
     """Yield the block as one paragraph, or as the lines of verse and the items of a list."""
-    full = [_reach(line, after) > least for line, after in pairwise(block)]
+    full = [_reach(line, next_line) > least for line, next_line in pairwise(block)]
     verse = sum(full) * 2 < len(full)
     paragraph, listed = block[:1], ITEM.match(block[0])  # listed: the current paragraph is a list item
-    for (line, after), is_full in zip(pairwise(block), full, strict=True):
-        closes, item = line.endswith(STOPS), ITEM.match(after)
-        begins = item or (not listed and _indent(after) >= margin + 2)
+    for (line, next_line), is_full in zip(pairwise(block), full, strict=True):
+        closes, item = line.endswith(STOPS), ITEM.match(next_line)
+        begins = item or (not listed and _indent(next_line) >= margin + 2)
         if (begins and closes) or (item and listed) or (not is_full and (verse or closes or begins)):
             yield paragraph
             paragraph, listed = [], item
-        paragraph.append(after)
+        paragraph.append(next_line)
     yield paragraph
 
 
 def _join(lines: list[str], words: set[str]) -> str:
     parts = [lines[0], *(line.lstrip() for line in lines[1:])]
-    return "".join([*(line_before(line, after, words) for line, after in pairwise(parts)), parts[-1]])
+    return "".join([*(line_before(line, next_line, words) for line, next_line in pairwise(parts)), parts[-1]])
 
 
-def line_before(line: str, after: str, words: set[str]) -> str:
-    """Return a line ready for joining: with a space, or without the hyphen of a word found whole elsewhere."""
+def line_before(line: str, next_line: str, words: set[str]) -> str:
+    """Return a line ready to be joined to the next: with a space, or without the hyphen of a hyphenated word.
+
+    A word is hyphenated if it occurs elsewhere as a whole.
+    """
     if parted := _parted(line):
-        rest = _WORD.match(after)
-        whole = line.endswith("\u00ad") or (rest and (parted[1] + rest[0]).lower() in words)
+        first_word = _WORD.match(next_line)
+        whole = line.endswith("\u00ad") or (first_word and (parted[1] + first_word[0]).lower() in words)
         return line[:-1] if whole else line
     no_blank = line.endswith(_DASHES) and _DASH.search(line[-3:])
-    return line if no_blank or _NO_BLANK.match(line[-1] + after[0]) else line + " "
+    return line if no_blank or _NO_BLANK.match(line[-1] + next_line[0]) else line + " "
 
 
 def _parted(line: str) -> re.Match[str] | None:

@@ -76,7 +76,7 @@ class _Reader:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._targets = [self.lines]  # the list that gets finished paragraphs, last: the document, a cell or the notes
+        self._targets = [self.lines]  # stack of lists; the last one (document, cell or notes) gets finished paragraphs
         self._rows: list[list[list[str]]] = []
         self._open: list[_Paragraph] = []
         self._rest: list[str] = []  # the pieces of a paragraph whose end was deleted

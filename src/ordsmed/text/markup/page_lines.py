@@ -43,7 +43,6 @@ class PageLine:
 
 
 def paragraphs(pages: Sequence[Sequence[PageLine]]) -> list[str]:
-    """Return the paragraphs of a document whose pages are lists of lines in reading order."""
     body = without_heads(pages)
     lines = [(number, line) for number, page in enumerate(body) for line in page if not _CONTENTS.search(line.text)]
     if not lines:
@@ -53,13 +52,13 @@ def paragraphs(pages: Sequence[Sequence[PageLine]]) -> list[str]:
     usual = _usual_gap(lines)
     result = list[str]()
     text = lines[0][1].text
-    for (page, line), (next_page, after) in pairwise(lines):
-        gap = (line.y - after.y) / line.size if next_page == page else -1.0  # below 0: another page or column
-        if _ends(line, after, gap / usual, full):
+    for (page, line), (next_page, next_line) in pairwise(lines):
+        gap = (line.y - next_line.y) / line.size if next_page == page else -1.0  # below 0: another page or column
+        if _ends(line, next_line, gap / usual, full):
             result.append(text)
-            text = after.text
+            text = next_line.text
         else:
-            text = _joined(text, after.text, words)
+            text = _joined(text, next_line.text, words)
     return [*result, text]
 
 
@@ -86,18 +85,18 @@ def _key(line: PageLine) -> str:
 
 def _usual_gap(lines: Sequence[tuple[int, PageLine]]) -> float:
     gaps = [
-        (line.y - after.y) / line.size
-        for (page, line), (next_page, after) in pairwise(lines)
-        if page == next_page and 0 < line.y - after.y < 3 * line.size
+        (line.y - next_line.y) / line.size
+        for (page, line), (next_page, next_line) in pairwise(lines)
+        if page == next_page and 0 < line.y - next_line.y < 3 * line.size
     ]
     return median(gaps) if gaps else 1.2
 
 
-def _ends(line: PageLine, after: PageLine, gap: float, full: int) -> bool:
+def _ends(line: PageLine, next_line: PageLine, gap: float, full: int) -> bool:
     """Return whether a paragraph ends with `line`. `gap` is the distance to the next line in usual distances."""
-    if abs(line.size - after.size) > SIZES * max(line.size, after.size):
+    if abs(line.size - next_line.size) > SIZES * max(line.size, next_line.size):
         return True
-    small = (first := after.text.lstrip("\"'“‘«([")[:1]).isalpha() and not first.isupper()
+    small = (first := next_line.text.lstrip("\"'“‘«([")[:1]).isalpha() and not first.isupper()
     closes, length = line.text.endswith(line_wrapping.STOPS), len(line.text)
     if gap <= 0:  # the next line is at the top of a page or column
         return closes and not small
@@ -105,9 +104,9 @@ def _ends(line: PageLine, after: PageLine, gap: float, full: int) -> bool:
         return True
     if _PARTED.search(line.text):
         return False
-    if line_wrapping.ITEM.match(after.text):
+    if line_wrapping.ITEM.match(next_line.text):
         return closes or length < SHORT * full or bool(line_wrapping.ITEM.match(line.text))
-    indented = after.x - line.x > INDENT * after.size
+    indented = next_line.x - line.x > INDENT * next_line.size
     return (closes and (indented or length < SHORT * full)) or (length < VERY_SHORT * full and not small)
 
 
@@ -125,12 +124,12 @@ def _words(lines: Sequence[str]) -> set[str]:
     return words | {part for word in words for part in word.split("-")}
 
 
-def _joined(before: str, after: str, words: set[str]) -> str:
+def _joined(line: str, next_line: str, words: set[str]) -> str:
     """Join two lines. A word hyphenated at the line end loses its hyphen; a compound keeps it."""
-    parted, begins = _PARTED.search(before[-60:]), _BEGINS.match(after)
+    parted, begins = _PARTED.search(line[-60:]), _BEGINS.match(next_line)
     if parted is None or begins is None or not begins[0][0].islower():
-        return line_wrapping.line_before(before, after, words) + after
-    first, rest = parted[1].lower(), begins[0].lower()
-    is_compound = f"{first}-{rest}" in words or {first, rest} <= words
-    keeps = is_compound and first + rest not in words
-    return (before if keeps else before[:-1]) + after
+        return line_wrapping.line_before(line, next_line, words) + next_line
+    first, next_part = parted[1].lower(), begins[0].lower()
+    is_compound = f"{first}-{next_part}" in words or {first, next_part} <= words
+    keeps = is_compound and first + next_part not in words
+    return (line if keeps else line[:-1]) + next_line

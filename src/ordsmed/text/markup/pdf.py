@@ -155,10 +155,10 @@ def _lines(page: PageObject) -> Iterator[PageLine]:
     """Yield the lines of a page in drawing order. The pieces that pypdf passes to `visit` may contain line ends."""
     lines = list[list[tuple[str, float, float, float]]]([[]])
 
-    def visit(text: str, over: list[float], matrix: list[float], font: object, size: float) -> None:
-        x = matrix[4] * over[0] + matrix[5] * over[2] + over[4]
-        y = matrix[4] * over[1] + matrix[5] * over[3] + over[5]
-        size *= abs(matrix[3] * over[3]) or 1.0
+    def visit(text: str, transformation: list[float], matrix: list[float], font: object, size: float) -> None:
+        x = matrix[4] * transformation[0] + matrix[5] * transformation[2] + transformation[4]
+        y = matrix[4] * transformation[1] + matrix[5] * transformation[3] + transformation[5]
+        size *= abs(matrix[3] * transformation[3]) or 1.0
         first, *rest = text.split("\n")
         lines[-1].append((first, x, y, size))
         lines.extend([(line, x, y, size)] for line in rest)
@@ -172,7 +172,6 @@ def _lines(page: PageObject) -> Iterator[PageLine]:
 
 
 def _clean(text: str) -> str:
-    """Return the text as one line, with ligatures as letters and without lone surrogates."""
     text = re.sub(r"[\ud800-\udfff\0]", "", text)
     return " ".join(text.translate(_LIGATURES).split())
 

@@ -11,7 +11,7 @@ Arguments = dict[str, str]
 Rule = Callable[[Arguments], str]
 
 DEEPEST = 40  # deepest nesting of templates; deeper ones are dropped
-GONE = "\x01"  # marks where something was dropped; XML cannot contain it
+GONE = "\x01"  # marks where something was dropped; it cannot occur in XML
 BREAK = "\n\n" + GONE
 
 
@@ -37,10 +37,10 @@ def without_templates(text: str) -> str:
 
 
 def _paired(text: str) -> tuple[list[int], dict[int, int]]:
-    """Return the offsets at which templates and tables begin, and for closed ones a map from begin to end."""
+    """Return the start offsets of templates and tables, and a map from start to end for those that are closed."""
     opened: list[int] = []
     closed: dict[int, int] = {}
-    waiting: list[tuple[int, bool]] = []  # begin, whether it is a table
+    waiting: list[tuple[int, bool]] = []  # start offset, and whether it is a table
     tables = 0
     for brace in _BRACES.finditer(text):
         mark = brace[0]
@@ -60,22 +60,22 @@ def _paired(text: str) -> tuple[list[int], dict[int, int]]:
 
 
 def _unfolded(text: str, at: int, stop: int, opened: list[int], closed: dict[int, int], depth: int = 0) -> str:
-    """Return text[at:stop] with templates and tables replaced. `opened` is the stack of their begins."""
-    kept: list[str] = []
+    """Return text[at:stop] with templates and tables replaced. `opened` is the stack of their start offsets."""
+    parts: list[str] = []
     while opened and opened[-1] < stop:
         begin = opened.pop()
         if begin < at:  # inside a dropped part
             continue
-        kept.append(text[at:begin])
+        parts.append(text[at:begin])
         at = closed.get(begin, 0) or min(stop, line_end(text, begin + 1))
         name = _NAME.match(text, begin, at)
         rule = _rule(name[1]) if name and begin in closed and depth < DEEPEST else None
         if name and rule:
-            kept.append(rule(_arguments(_unfolded(text, name.end(), at - 2, opened, closed, depth + 1))))
+            parts.append(rule(_arguments(_unfolded(text, name.end(), at - 2, opened, closed, depth + 1))))
         else:
-            kept.append(GONE if text[begin] == "{" else BREAK)
-    kept.append(text[at:stop])
-    return "".join(kept)
+            parts.append(GONE if text[begin] == "{" else BREAK)
+    parts.append(text[at:stop])
+    return "".join(parts)
 
 
 def _arguments(body: str) -> Arguments:

@@ -85,21 +85,20 @@ _LITERALLY = str.maketrans({sign: f"&#{ord(sign)};" for sign in "!#'*-/:<=>[]_{|
 
 
 def _without_tags(text: str) -> str:
-    """Remove comments, references, formulas, galleries and similar elements, and tags."""
-    kept: list[str] = []
+    parts: list[str] = []
     at, unclosed = 0, set[str]()
     while tag := _TAG.search(text, at):
-        kept.append(text[at : tag.start()])
+        parts.append(text[at : tag.start()])
         at = tag.end()
         if tag[2] is None:
             end = text.find("-->", at)
             at = len(text) if end < 0 else end + len("-->")
         elif (name := tag[2].lower()) in _CONTAINERS:
             shown, at = _contained(name, tag, text, unclosed)
-            kept.append(shown)
+            parts.append(shown)
         elif name not in _INLINE:
-            kept.append(_INSTEAD.get(name, tag[0]))
-    return "".join([*kept, text[at:]])
+            parts.append(_INSTEAD.get(name, tag[0]))
+    return "".join([*parts, text[at:]])
 
 
 def _contained(name: str, tag: re.Match[str], text: str, unclosed: set[str]) -> tuple[str, int]:
@@ -119,7 +118,6 @@ def _contained(name: str, tag: re.Match[str], text: str, unclosed: set[str]) -> 
 
 
 def _closing(name: str, text: str, at: int) -> re.Match[str] | None:
-    """Return the tag that closes the element opened before `at`, counting nested tables and lists."""
     depth = 1
     for tag in _tags_of(name).finditer(text, at):
         if tag[1]:
@@ -138,7 +136,7 @@ def _tags_of(name: str) -> re.Pattern[str]:
 
 # ---- links
 
-# Names, in lower case, of the namespaces of files, media and categories; a dump adds those of its site.
+# Lower-case names of the namespaces of files, media and categories; a dump adds the names of its site.
 UNSHOWN = names_of(
     """
     file image media category datei bild medium kategorie fil bilde billede kategori bestand afbeelding categorie
@@ -160,18 +158,17 @@ _CONVERTED = re.compile(r"-\{([^{}]*+)\}-")
 
 
 def _without_links(text: str, unshown: frozenset[str]) -> str:
-    kept: list[str] = []
+    parts: list[str] = []
     at = 0
     for start, stop, instead in sorted(_cuts(text, unshown)):
         if start >= at:
-            kept += (text[at:start], instead)
+            parts += (text[at:start], instead)
         at = max(at, stop)
-    return "".join([*kept, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
 def _cuts(text: str, unshown: frozenset[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield the parts of links to remove: start, stop and replacement."""
-    waiting: list[tuple[int, int]] = []  # begin, first bar (0: none yet)
+    waiting: list[tuple[int, int]] = []  # start, first bar (0: none yet)
     for mark in _LINK_MARK.finditer(text):
         if mark[0] == "[[":
             waiting.append((mark.start(), 0))
@@ -278,8 +275,8 @@ def _tidied(text: str) -> str:
 def _filled(brackets: re.Match[str]) -> str:
     """Return brackets without the empty parts that dropped text left, and their separators: (; born 1900)."""
     parts = _SEPARATOR.split(brackets[2])
-    kept = [pair for pair in zip(["", *parts[1::2]], parts[::2], strict=True) if _WORD.search(pair[1])]
-    if not kept:
+    filled = [pair for pair in zip(["", *parts[1::2]], parts[::2], strict=True) if _WORD.search(pair[1])]
+    if not filled:
         return GONE
-    inside = kept[0][1] + "".join(sign + part for sign, part in kept[1:])
+    inside = filled[0][1] + "".join(sign + part for sign, part in filled[1:])
     return brackets[1] + inside.strip(" \x01") + brackets[3]

@@ -30,7 +30,6 @@ class ExtendedTokenizer(Choice):
         return self.old().vocabulary + self.pieces
 
     def old(self) -> Tokenizer:
-        """Return the tokenizer that is extended."""
         location = hub.folder(self.base)
         return Tokenizer.load(location / "tokenizer" if (location / "tokenizer").is_dir() else location)
 

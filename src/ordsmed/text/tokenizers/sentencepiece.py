@@ -62,7 +62,6 @@ class SentencePiece(Choice):
 
     @property
     def learns(self) -> str:
-        """Return the kind of the trained tokenizer."""
         return self.model or "unigram"
 
     @property

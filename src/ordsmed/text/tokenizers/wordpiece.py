@@ -82,8 +82,8 @@ def _alphabet(texts: Iterable[str], normalizer: object, limit: int) -> tuple[lis
         joined = codes[1:][able[codes[1:]] & able[codes[:-1]]]
         inside += np.bincount(joined, minlength=len(inside))
     counts, inner = _normalized(seen, normalizer), _normalized(inside, normalizer)
-    kept = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:limit])
-    return kept, [character for character in kept if inner.get(character)]
+    frequent = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:limit])
+    return frequent, [character for character in frequent if inner.get(character)]
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[str]:
