@@ -217,7 +217,7 @@ def test_recipes(ordsmed: Any) -> None:
         ),
         (
             ["show", "tiny/bert", "objective=clm"],
-            "tiny/bert: objective.kind: clm with a model that sees what it is to guess; use mlm",
+            "tiny/bert: objective.kind: clm with a model that sees the tokens it should predict; use mlm",
         ),
         (["bench", "loader", "batch=0"], "loader: batch: found 0; wanted 1 or more"),
         (["fill", "nowhere", "a [MASK]"], "nowhere: no such folder; wanted a run's folder"),

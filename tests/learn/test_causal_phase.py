@@ -79,10 +79,10 @@ def test_a_validation_hides_tokens_in_such_a_phase(encoded: Encoded) -> None:
 
 
 def test_a_teacher_and_such_a_phase_are_refused_together() -> None:
-    with pytest.raises(ValueError, match="causal: found true beside a teacher"):
+    with pytest.raises(ValueError, match="causal: found true with a teacher"):
         mlm.Mlm(causal=True, teacher=Teacher("run"))
 
 
 def test_a_family_that_sees_both_sides_alone_is_refused(encoded: Encoded) -> None:
-    with pytest.raises(RecipeError, match=r"found true with bert, which reads one way only"):
+    with pytest.raises(RecipeError, match=r"found true with bert, which reads in one direction only"):
         CAUSAL.build(bert.Bert(width=32, layers=1, heads=2, positions=64), encoded.tokenizer)

@@ -51,7 +51,7 @@ def test_each_layer_learns_at_a_share_of_the_one_above(family: object, task: obj
 
 def test_rules_by_name() -> None:
     objective = mlm.Mlm().build(bert.Bert(width=64, layers=2, positions=16), Named())
-    rules = (Rule("words", learning_rate=0.5, decay=False), Rule(r"blocks\.1\.", learning_rate=0.0))
+    rules = (Rule("words", rate=0.5, decay=False), Rule(r"blocks\.1\.", rate=0.0))
     found = {name: g for g in groups(objective, rules=rules) for name in g["names"]}
     assert (found["model.words.weight"]["share"], found["model.words.weight"]["decayed"]) == (0.5, False)
     assert found["model.blocks.1.up.weight"]["share"] == 0.0
@@ -74,7 +74,7 @@ def test_what_does_not_learn_is_left_out() -> None:
 
 def test_the_first_rule_that_fits_counts_beside_the_layers_share() -> None:
     objective = mlm.Mlm().build(bert.Bert(width=64, layers=2, positions=16), Named())
-    rules = (Rule(r"bias$", decay=True), Rule(r"blocks\.1\.up", learning_rate=0.5), Rule("blocks", learning_rate=9.0))
+    rules = (Rule(r"bias$", decay=True), Rule(r"blocks\.1\.up", rate=0.5), Rule("blocks", rate=9.0))
     found = {name: g for g in groups(objective, rules=rules, layer_decay=0.8) for name in g["names"]}
     assert (found["model.blocks.1.up.bias"]["share"], found["model.blocks.1.up.bias"]["decayed"]) == (0.8**2, True)
     assert found["model.blocks.1.up.weight"]["share"] == pytest.approx(0.5 * 0.8**2)

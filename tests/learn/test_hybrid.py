@@ -199,5 +199,5 @@ def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
         hybrid.Hybrid(mask_prob=1.5)
     with pytest.raises(ValueError, match=r"masked: found Ramp.*; wanted shares, 0 to 1"):
         hybrid.Hybrid(masked=Ramp(0.5, 1.5))
-    with pytest.raises(RecipeError, match="hybrid with a model that reads one way only"):
+    with pytest.raises(RecipeError, match="hybrid with a model that reads in one direction only"):
         hybrid.Hybrid().build(bert.Bert(width=32, layers=1), encoded.tokenizer)

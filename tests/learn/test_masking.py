@@ -222,11 +222,11 @@ def test_spans_against_a_plain_loop(allowed: np.ndarray, share: float, key: int,
 
 def test_lengths_of_spans() -> None:
     """Geometric with 0.2, cut at ten words: 3.8 on average."""
-    found = np.bincount(masking._lengths(chance.unit(3, np.arange(10**6))), minlength=11)[1:] / 10**6
+    found = np.bincount(masking._span_lengths(chance.unit(3, np.arange(10**6))), minlength=11)[1:] / 10**6
     shares = 0.2 * 0.8 ** np.arange(10)
     assert found == pytest.approx(shares / shares.sum(), abs=2e-3)
     assert (np.arange(1, 11) * found).sum() == pytest.approx(3.797, abs=0.01)
-    ends = masking._lengths(np.asarray([0.0, 1 - 2**-53]))
+    ends = masking._span_lengths(np.asarray([0.0, 1 - 2**-53]))
     assert ends.tolist() == [1, 10]
 
 

@@ -342,7 +342,7 @@ def test_muon_turns_queries_keys_and_values_each_by_itself() -> None:
     assert not torch.allclose(together["gather"].weight, fused["gather"].weight, rtol=1e-2)  # type: ignore[arg-type]
     assert torch.equal(together["mix"].weight, fused["mix"].weight)  # type: ignore[arg-type]
     for qkv, found in (({"gather": 4}, "gather.weight of 18 rows"), ({"query": 3}, "no matrix")):
-        with pytest.raises(RecipeError, match=rf"optimizer\.qkv: \w+: fits {found}"):
+        with pytest.raises(RecipeError, match=rf"optimizer\.qkv: \w+: matches {found}"):
             muon.Muon(qkv=qkv).build(groups(fused))
 
 

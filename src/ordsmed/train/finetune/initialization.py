@@ -17,7 +17,7 @@ from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import load
 from ordsmed.base.say import say
 from ordsmed.data.tokenizer_training import read_tokenizer
-from ordsmed.learn.head_transfer import KeptHead, head_of, keep
+from ordsmed.learn.head_transfer import TransferredHead, head_of, transfer_head
 from ordsmed.learn.task import Task, TaskSettings
 from ordsmed.nn import adapters
 from ordsmed.nn.dropout import number_layers
@@ -131,10 +131,10 @@ def _task_of(folder: Path) -> Sequence[Any] | None:
 
 def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:
     """Load the head of `trained` if its task is of the same kind; `left` names weights that are random otherwise."""
-    kept = KeptHead()
+    kept = TransferredHead()
     if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
         scales = (trained.learned.scale, its.scale) if task.number and trained.objective.number else None
-        kept = keep(task, trained.objective, scales)
+        kept = transfer_head(task, trained.objective, scales)
     roles = dict.fromkeys(name.partition(".")[0] for name in left if name not in kept.names)
     note = f"weights from {recipe.init}"
     if kept.names:
