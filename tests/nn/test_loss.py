@@ -395,7 +395,7 @@ def test_a_sampled_loss_takes_rows_of_places() -> None:
 def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, three chunks of rows and a vocabulary that needs 14 more words to be even."""
     monkeypatch.setattr(loss, "BY_HAND", ())
-    monkeypatch.setattr(loss, "PITCH", 64)
+    monkeypatch.setattr(loss, "ALIGNMENT", 64)
     monkeypatch.setattr(loss, "DEVICE_SCORES", 13 * V)
 
 
@@ -615,7 +615,7 @@ def test_a_rank_without_words_offers_none(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(loss.Range, "agree", lambda self, values, by=None: values)
     nothing = torch.full((2,), -torch.inf)
     assert (
-        loss._agreed_best(nothing, torch.zeros(2, dtype=torch.int64), bare).tolist()
+        loss._best_of_ranks(nothing, torch.zeros(2, dtype=torch.int64), bare).tolist()
         == [torch.iinfo(torch.int64).max] * 2
     )
 

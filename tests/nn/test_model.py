@@ -212,16 +212,19 @@ def test_activations_are_those_of_their_names() -> None:
     from transformers.activations import ACT2FN
 
     x = torch.linspace(-4, 4, 101)
-    for there, here in activations.THEIRS.items():
+    for there, here in activations.HUGGING_FACE.items():
         wanted = torch.tanh(x) if there == "tanh" else ACT2FN[there](x)
         torch.testing.assert_close(activations.ACTIVATIONS[here](x), wanted, rtol=1e-5, atol=1e-6)
-        assert activations.THEIRS[activations.theirs(here)] == here
-    assert (activations.theirs("gelu"), activations.theirs("gelu_tanh")) == ("gelu", "gelu_new")
-    assert (activations.theirs("silu"), activations.ours({}, "act", "gelu_new")) == ("silu", "gelu_tanh")
-    assert activations.ours({"act": "swish"}, "act", "gelu") == "silu"
+        assert activations.HUGGING_FACE[activations.hugging_face_name(here)] == here
+    assert (activations.hugging_face_name("gelu"), activations.hugging_face_name("gelu_tanh")) == ("gelu", "gelu_new")
+    assert (activations.hugging_face_name("silu"), activations.from_config({}, "act", "gelu_new")) == (
+        "silu",
+        "gelu_tanh",
+    )
+    assert activations.from_config({"act": "swish"}, "act", "gelu") == "silu"
     with pytest.raises(ValueError, match="act: found mish; wanted gelu or"):
-        activations.ours({"act": "mish"}, "act", "gelu")
-    assert set(activations.ACTIVATIONS) == set(activations.THEIRS.values())
+        activations.from_config({"act": "mish"}, "act", "gelu")
+    assert set(activations.ACTIVATIONS) == set(activations.HUGGING_FACE.values())
 
 
 @pytest.mark.parametrize("m", [bert, megatron_bert, electra])

@@ -205,7 +205,7 @@ def test_rows_of_both_kinds_and_too_many_texts_have_masks(called: list[str], mon
     assert isinstance(see(texts, causal=False, blocks=blocks), EndToEnd)
     assert isinstance(see(texts, causal=False, blocks=blocks, rows=torch.tensor([True, False, True])), Tensor)
     assert isinstance(see(texts, causal=False), Tensor)
-    monkeypatch.setattr(attention, "MOST", 7)
+    monkeypatch.setattr(attention, "MAX_TEXTS", 7)
     assert isinstance(see(texts, causal=False, blocks=blocks), Tensor)
     monkeypatch.undo()
     assert isinstance(see(texts, causal=False, blocks=blocks), Tensor), "a CPU has no such kernel"
@@ -288,4 +288,4 @@ def test_the_installed_torch_takes_these_arguments(rate: float) -> None:
     assert (fused.grad.shape, fused.grad.dtype) == (fused.shape, torch.bfloat16)
     names = {argument.name for argument in torch.ops.aten._flash_attention_forward.default._schema.arguments}
     assert {"scale", "window_size_left", "window_size_right", "dropout_p", "cum_seq_q"} <= names
-    assert varlen.MOST == 2**16 - 1
+    assert varlen.MAX_TEXTS == 2**16 - 1
