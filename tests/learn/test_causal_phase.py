@@ -1,4 +1,4 @@
-"""A masked model that first learns to go on with texts, in a phase of the same run."""
+"""A masked model with a causal phase in the same run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ def test_its_rows_and_its_loss_are_those_of_clm(encoded: Encoded) -> None:
 
 
 def test_a_row_of_one_text_sees_nothing_behind_a_token(encoded: Encoded) -> None:
-    """Where clm tells no documents."""
     plain, rows = rows_of(encoded, clm.Clm()), rows_of(encoded, CAUSAL)
     number = next(number for number in range(800) if plain.batch(np.asarray([number])).documents is None)
     batch = rows.batch(np.asarray([number]))

@@ -1,4 +1,4 @@
-"""Diffusion: every share of masks comes, what is hidden is what is asked for, and the mean loss is the bound."""
+"""Diffusion: all shares of masks occur, targets are the masked tokens, and the mean loss is the bound."""
 
 from __future__ import annotations
 

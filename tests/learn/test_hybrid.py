@@ -1,4 +1,4 @@
-"""Hybrid: which rows are read which way, what is asked of them, and that nobody sees what is to be guessed."""
+"""Hybrid: which rows are causal and which masked, their targets, and that no token sees its target."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ def test_every_row_weighs_the_same(encoded: Encoded, mask_prob: float) -> None:
 
 
 def test_an_end_sign_is_never_hidden(encoded: Encoded) -> None:
-    """Nor what begins a document, which nothing of it stands before."""
     rows = rows_of(encoded, Stretch(0, 1, 800), masked=1.0, mask_prob=0.9, keep=0.0, swap=0.0)
     batch = rows.batch(np.arange(300))
     asked = batch.targets[batch.weights > 0]

@@ -1,4 +1,4 @@
-"""The joint head of questions: held against states laid side by side, and against all pairs tried one by one."""
+"""The joint head: compared with concatenated states, and with all pairs of start and end."""
 
 from __future__ import annotations
 

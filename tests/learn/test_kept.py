@@ -1,4 +1,4 @@
-"""A head that goes on says of what both tasks know just what it said; what is new, or of another kind, is fresh."""
+"""A transferred head gives the same scores for shared labels; new labels and other heads are random."""
 
 from __future__ import annotations
 
@@ -89,7 +89,6 @@ def test_which_labels_are_the_same(labels: Any, theirs: Any, rows: dict[str, int
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 @pytest.mark.parametrize("kind", ["independent", "joint"])
 def test_heads_of_questions(kind: Any, version: Any, tokenizer: Tokenizer) -> None:
-    """What 1.1 learned goes on in 2.0 too, which begins at random to refuse."""
     before = learned(squad.Squad(head=kind, length=16), tokenizer, seed=1)
     task = learned(squad.Squad(head=kind, version=version, length=16), tokenizer, seed=2)
     was, found, now, theirs = head(task), transfer_head(task, before), head(task), head(before)

@@ -30,7 +30,6 @@ def numbers_of(allowed: np.ndarray, first: int = 0) -> np.ndarray:
 
 
 def in_words(allowed: np.ndarray, seed: int) -> np.ndarray:
-    """Where words go on: nearly half of the places, never the first of a row."""
     continues = np.random.default_rng(seed).random(allowed.shape) < 0.45
     continues[:, 0] = False
     return continues
@@ -438,7 +437,6 @@ def test_shares_that_cannot_be(mask_prob: Any, said: str) -> None:
 
 
 def test_unused_slots_stand_at_0_and_weigh_0() -> None:
-    """As many slots as are asked for, also where a row has fewer places, with and without replacement."""
     allowed, numbers = np.array([[False, True, True]]), np.array([4])
     for way in (masking.choose, masking.choose_again):
         places, weights = way(allowed, np.array([2]), 5, 7, numbers)

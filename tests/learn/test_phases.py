@@ -1,4 +1,4 @@
-"""Phases: where a step of the run stands, and its rate."""
+"""Phases: the phase of a step of the run, and its learning rate."""
 
 from __future__ import annotations
 
@@ -60,12 +60,10 @@ def test_a_batch_grows_over_so_many_steps(how: dict[str, float], steps: int) -> 
 
 
 def test_a_batch_may_start_whole() -> None:
-    """As a recipe whose batch grows is told not to."""
     assert [ramped(start=8).rows_of(step) for step in (0, 1, 39)] == [(0, 8), (8, 8), (312, 8)]
 
 
 def test_a_batch_that_is_counted_in_steps_grows_alike_in_a_longer_phase() -> None:
-    """As a deadline needs it, which takes steps away from a run that goes on."""
     phase = ramped(over=0.5).with_fixed_ramp()
     assert phase.batch_ramp == BatchRamp(start=2, over=20.0)
     for steps in (10, 30, 90):
@@ -120,7 +118,6 @@ def test_epochs_stand_in_place_of_steps() -> None:
 
 
 def test_epochs_end_at_most_steps() -> None:
-    """As a bound beside epochs, nowhere else; the phase of a run that stands has steps alone."""
     how = {"length": 8, "batch": 1, "learning_rate": 1.0}
     assert Phase(epochs=2.0, max_steps=9, warmup=50, **how).max_steps == 9  # type: ignore[arg-type]
     for wrong, said in (
@@ -187,7 +184,6 @@ def test_a_warmup_of_all_steps_is_the_longest() -> None:
 
 
 def test_a_warmup_is_of_the_course_which_may_be_longer_than_the_phase() -> None:
-    """Two steps of a course of eight, four of them warm-up; a warm-up that outlasts its course is refused."""
     how = {"length": 1, "batch": 1, "learning_rate": 2.0}
     phase = Phase(steps=2, warmup=4, schedule=Schedule(over=8), **how)  # type: ignore[arg-type]
     assert [phase.rate_at(step) for step in range(2)] == [0.5, 1.0]

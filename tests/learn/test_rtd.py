@@ -41,7 +41,6 @@ def built(encoded: Encoded, **changed: Any) -> rtd.Replaced:
 
 
 def rebuilt(batch: Any) -> torch.Tensor:
-    """What stood in the rows before the masks."""
     return rtd.put(batch.tokens, batch.predicted_positions, batch.weights, batch.targets)
 
 
@@ -74,7 +73,6 @@ def test_places_and_masks_are_as_electra_counts_them(encoded: Encoded, pack: boo
     [(0.15, 128, 19), (0.15, 256, 39), (0.15, 512, 79), (0.25, 512, 130), (0.01, 16, 1)],
 )
 def test_places_of_a_row_as_electra_writes_them(mask_prob: float, length: int, slots: int) -> None:
-    """Its `max_predictions_per_seq`, which a short row alone does not tell from the plain share."""
     assert rtd.Rtd(mask_prob=mask_prob).slots(length) == slots
 
 
@@ -90,7 +88,6 @@ def test_rows_are_drawn_anew_and_the_same_in_any_batch(encoded: Encoded) -> None
 
 
 def test_a_fake_is_what_is_not_the_real_token(encoded: Encoded) -> None:
-    """The generator's own right guesses are real; padding is not judged; [CLS] and [SEP] are."""
     objective = built(encoded)
     batch = rows_of(encoded, rtd.Rtd(), pack=False).batch(np.arange(64))
     with torch.no_grad():

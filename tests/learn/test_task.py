@@ -256,7 +256,7 @@ def test_objectives_and_families_that_do_not_go_together(tokenizer: Tokenizer) -
     causal = gpt2.Gpt2(width=16, layers=1, heads=2)
     for settings, family, said in (
         (mlm.Mlm(), causal, "mlm with a causal model"),
-        (clm.Clm(), BERT, "clm with a model that sees the tokens it should predict"),
+        (clm.Clm(), BERT, "clm with a bidirectional model"),
         (bilm.BiLm(samples=0), BERT, "bilm with a model without a carried state"),
         (rtd.Rtd(), BERT, "rtd with a model without a detection head"),
         (mlm_nsp.MlmNsp(), bert.Bert(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),

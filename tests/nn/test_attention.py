@@ -286,7 +286,7 @@ def test_what_a_cache_lets_new_tokens_see() -> None:
     seen = cache.visible(2, torch.tensor([[2, 3]]), cpu)
     assert seen is not None
     assert seen.tolist() == [[[[False, True, True, False], [False, False, False, True]]]]
-    with pytest.raises(ValueError, match="of all tokens of a cache, or of none"):
+    with pytest.raises(ValueError, match="documents for some tokens; wanted them for all tokens or for none"):
         cache.visible(1, None, cpu)
 
 
@@ -363,8 +363,8 @@ def test_one_token_more_sees_all_that_was_read():
     layer, x = layer_of(True).eval(), torch.randn(2, 6, D)
     with torch.no_grad():
         whole, kept = layer(x, None), KeyValueCache()
-        layer(x[:, :5], None, kept=kept)
-        torch.testing.assert_close(layer(x[:, 5:], None, kept=kept), whole[:, 5:], rtol=1e-4, atol=1e-5)
+        layer(x[:, :5], None, cache=kept)
+        torch.testing.assert_close(layer(x[:, 5:], None, cache=kept), whole[:, 5:], rtol=1e-4, atol=1e-5)
 
 
 def test_products_are_scaled_as_asked():

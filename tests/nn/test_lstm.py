@@ -30,7 +30,6 @@ def inputs(cells: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def written_down(lstm: Lstm, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The reference's cell as its formulas stand."""
     found = []
     for step in x:
         i, f, g, o = (step @ lstm.enter.T + h @ lstm.carry.T + lstm.bias).chunk(4, 1)

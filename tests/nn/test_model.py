@@ -41,7 +41,6 @@ CUT = math.sqrt(1 - 4 * math.exp(-2) / math.sqrt(2 * math.pi) / math.erf(math.sq
 
 @pytest.mark.parametrize(("settings", "others"), FRESH, ids=lambda x: type(x).__module__ if hasattr(x, "width") else "")
 def test_fresh_weights(settings: Any, others: dict[str, float]) -> None:
-    """Normal with the spread that is asked for, ModernBERT's cut off at twice of it; biases 0, norms 1."""
     torch.manual_seed(3)
     model = settings.build(WORDS)
     parts = {"model": model, "head": settings.token_head(model)}
@@ -181,7 +180,9 @@ def test_a_smaller_elmo() -> None:
     ],
 )
 def test_rates_for_fine_tuning(m: Any, rates: tuple[float, ...]) -> None:
-    assert tuple(choice(m)(width=width).tuning().rate for width in (1024, 768, 512, 384, 256, 192, 128)) == rates
+    assert (
+        tuple(choice(m)(width=width).tuning().learning_rate for width in (1024, 768, 512, 384, 256, 192, 128)) == rates
+    )
 
 
 def test_how_families_are_fine_tuned_beside_the_rate() -> None:
@@ -249,7 +250,6 @@ def test_a_masked_head_norms_last() -> None:
 
 
 def test_types_in_fp32_make_no_stream_of_fp32() -> None:
-    """Norms that stand before leave the sum as it came: it must be in 16 bits from the embeddings on."""
     settings = megatron_bert.MegatronBert(width=64, layers=1, heads=1)
     network = settings.build(30)
     precision.keep_in_half(network, Layout(precision="bf16"))

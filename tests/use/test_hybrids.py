@@ -110,7 +110,7 @@ def test_the_card_tells_what_each_folder_holds(
     assert "continues texts, reading them from left to right, and fills masked tokens" in told
     if trained.causal:
         assert inner == {}
-        assert "No class of transformers fills its masks or embeds with it; `ordsmed fill`" in told
+        assert "No class of transformers fills its masks; `ordsmed fill` and `ordsmed embed` do." in told
         return
     assert "for the next token. The folder above fills masked tokens." in inner["causal"]
     code = told.split("```python\n")[2].split("```")[0].replace("This is a", "w1 w2")

@@ -20,7 +20,7 @@ from ordsmed.base.offers import check_finished, page
 from ordsmed.base.say import with_article
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.pairs import PairRows
-from ordsmed.data.rows import PackedRows, Rows, Span, StreamRows, see
+from ordsmed.data.rows import Frame, PackedRows, Rows, Span, StreamRows, see
 from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
@@ -262,9 +262,7 @@ class OneTerm(Objective):
     def learn_from(self, networks: Objective, location: str) -> None:
         """Freeze a teacher's networks and learn from them; raise an error if they have another objective."""
         if not isinstance(networks, OneTerm) or networks.term != self.term:
-            raise RecipeError(
-                location, f"found a model trained by {type(networks).__name__}", f"one trained by {self.term}"
-            )
+            raise RecipeError(location, f"found a model with {type(networks).__name__}", f"one trained by {self.term}")
         self._teaching = (networks.requires_grad_(False).eval(),)
 
     def scored(self, length: int) -> int:
@@ -369,6 +367,15 @@ def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
         if getattr(tokenizer, role) is None:
             wanted = f"{' '.join(SIGNS[r] for r in roles)}, as {by} needs"
             raise RecipeError("tokenizer", f"has no {role} token", wanted)
+
+
+def frame_of(phase: Phase, tokenizer: Tokenizer) -> Frame:
+    """Return the length and special tokens of a phase's rows; raise an error if there is no room for text."""
+    frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
+    if phase.length <= frame.joint:
+        problem = f"found {phase.length}, of which {frame.joint} are special tokens"
+        raise RecipeError("phase.length", problem, f"{frame.joint + 1} or more")
+    return frame
 
 
 def end_token(tokenizer: Tokenizer, *, by: str) -> int:

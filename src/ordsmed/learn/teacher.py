@@ -33,9 +33,7 @@ class Teacher:
     top: int = 0
     """number of the teacher's best tokens that are compared; 0: all"""
 
-    UNDIVIDED: ClassVar[str] = (
-        "a teacher, whose scores cover the whole vocabulary"  # the reason to refuse tensor parallelism
-    )
+    UNDIVIDED: ClassVar[str] = "a teacher, whose scores cover the vocabulary"  # why tensor parallelism is refused
 
     def __post_init__(self) -> None:
         if not self.run:

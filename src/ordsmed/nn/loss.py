@@ -29,9 +29,7 @@ CHUNK_SCORES = 1 << 24  # scores in a chunk on a CPU: 64 MB in fp32
 DEVICE_SCORES = 1 << 28  # the same on a GPU; every chunk updates the gradient of the complete table
 ALIGNMENT = 128  # fast 16-bit products of a GPU need row sizes divisible by it
 LIFT = 5.0  # shares are multiplied by e^5 so that those of rare words do not underflow in fp16
-CONFIDENT = (
-    0.6875  # the target's share is above a half if the loss is below; exact in fp32, for equal comparisons in kernels
-)
+CONFIDENT = 0.6875  # a loss below it means a target share above a half; exact in fp32, so that kernels agree
 BY_HAND = ("cpu",)  # devices that use `_sums` and need no alignment
 TILE = (1_024, 2_048)  # states and words scored at a time without gradients: 8 MB in fp32
 MIN_SUM, MAX_SUM = 1e-20, 1e30  # sums of exp(score) in between are accurate without subtracting the highest score
@@ -127,7 +125,7 @@ def _loss(
 ) -> tuple[Tensor, Tensor]:
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-    table, bias, split = _local_rows(table, bias, vocabulary)
+    table, bias, split = _local_part(table, bias, vocabulary)
     learns = torch.is_grad_enabled()  # inside an autograd.Function it is always False
     inputs = (hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw, learns)
     summed: tuple[Tensor, Tensor] = _TokenLoss.apply(*inputs)  # type: ignore[no-untyped-call]
@@ -160,7 +158,7 @@ def token_hits(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None = None
 ) -> Tensor:
     """Return the sum of the weights of the slots whose target has the highest score."""
-    table, bias, split = _local_rows(table, bias, vocabulary)
+    table, bias, split = _local_part(table, bias, vocabulary)
     hidden, targets, weights = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
     hits = hidden.new_zeros((), dtype=torch.float32)
     product, bias = _aligned(table, bias, hidden)  # padding has the score minus infinity
@@ -189,7 +187,7 @@ def token_logs(
     """
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-    table, bias, split = _local_rows(table, bias, vocabulary)
+    table, bias, split = _local_part(table, bias, vocabulary)
     table, bias = table.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
     states = torch.arange(len(hidden), device=hidden.device) if states is None else states
     total, top = _exponentials(hidden, table, bias, None), torch.zeros(len(hidden), device=hidden.device)
@@ -204,7 +202,7 @@ def token_logs(
     if not best:
         return logs, torch.zeros_like(targets, dtype=torch.bool)
     value, column = _highest_of_all(hidden, table, bias)
-    chosen = column if split is None else _best_of_ranks(value, column, split)
+    chosen = column if split is None else _ranks_best(value, column, split)
     return logs, chosen[states] == targets
 
 
@@ -256,9 +254,7 @@ def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, voca
     group = Range.of(table, vocabulary or len(table))
     if products.by_onednn(hidden, local(table)):
         scores = products.times(hidden, local(table))
-    elif (
-        hidden.device.type == "cpu" and len(hidden) > 1
-    ):  # faster on a CPU than the product with more columns than rows
+    elif hidden.device.type == "cpu" and len(hidden) > 1:  # faster than the product with more columns than rows
         scores = torch.mm(local(table), hidden.T.contiguous()).T.contiguous().float()
     else:
         scores = torch.nn.functional.linear(hidden, local(table)).float()
@@ -270,7 +266,7 @@ def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, voca
     return torch.cat(parts, 1)[:, :vocabulary]
 
 
-def _local_rows(
+def _local_part(
     table: Tensor, bias: Tensor | None, vocabulary: int | None
 ) -> tuple[Tensor, Tensor | None, Range | None]:
     """Return the local rows of table and bias, and the range if the table is split.
@@ -298,7 +294,7 @@ def _without_padding(table: Tensor, bias: Tensor | None, split: Range) -> Tensor
 
 def _best(scores: Tensor, split: Range) -> Tensor:
     value, column = scores.max(-1) if split.count else _no_scores(scores)
-    return _best_of_ranks(value, column, split)
+    return _ranks_best(value, column, split)
 
 
 def _drawn(draw: WordDraw, shares: Tensor, sums: Tensor, slots: slice, split: Range | None) -> Tensor:
@@ -306,7 +302,7 @@ def _drawn(draw: WordDraw, shares: Tensor, sums: Tensor, slots: slice, split: Ra
     if split is None:
         return draw.word(shares, block, slots)[1]
     value, column = draw.word(shares, block, slots, split.first) if split.count else _no_scores(shares)
-    return _best_of_ranks(value, column, split)
+    return _ranks_best(value, column, split)
 
 
 def _drawn_tempered(draw: WordDraw, scores: Tensor, targets: Tensor, slots: slice, split: Range | None) -> Tensor:
@@ -317,7 +313,7 @@ def _drawn_tempered(draw: WordDraw, scores: Tensor, targets: Tensor, slots: slic
     return _drawn(draw, shares, split.reduce(sums) if split else sums, slots, split)
 
 
-def _best_of_ranks(value: Tensor, column: Tensor, split: Range) -> Tensor:
+def _ranks_best(value: Tensor, column: Tensor, split: Range) -> Tensor:
     highest = split.reduce(value.clone(), dist.ReduceOp.MAX)
     far = torch.iinfo(torch.int64).max
     return split.reduce(

@@ -42,9 +42,8 @@ class Sum:
         """`among`: modules around the layer; if one has hooks, the kernel does not compute the bias gradient."""
         self.x, self.dropout, self.norm, self.layer = x, dropout, norm, layer
         drops = dropout.rate > 0 and dropout.training
-        self.by_kernel = (
-            _runs(x) and _without_hooks(dropout) and (drops if norm is None else _kind(norm, x) is not None)
-        )
+        supported = drops if norm is None else _kind(norm, x) is not None
+        self.by_kernel = supported and _runs(x) and _without_hooks(dropout)
         has_bias = self.by_kernel and is_plain(layer) and all(map(_without_hooks, among))
         self.bias = layer.bias if has_bias else None  # whose gradient the kernel computes
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,58 +47,16 @@ class EndToEnd:
         batch, _, length, _ = query.shape
         rows = [part.transpose(1, 2).flatten(0, 1) for part in (query, key, value)]  # [B * T, H, d], mostly views
         sides = -1 if self.reach is None else self.reach, 0 if causal else -1 if self.reach is None else self.reach
-        kernel = _dropped if rate else _public
-        mixed = kernel(rows[0], rows[1], rows[2], self.bounds, self.longest, scale, sides, rate)
+        inputs: Any = (*rows, self.bounds, self.bounds, self.longest, self.longest)
+        if rate:
+            options = {"scale": scale, "window_size_left": sides[0], "window_size_right": sides[1]}
+            mixed = torch.ops.aten._flash_attention_forward(*inputs, rate, sides == (-1, 0), False, **options)[0]
+        else:
+            from torch.nn.attention.varlen import varlen_attn
+
+            mixed = varlen_attn(*inputs, scale=scale, window_size=sides)
         out: Tensor = mixed.unflatten(0, (batch, length)).transpose(1, 2)
         return out
-
-
-def _public(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bounds: Tensor,
-    longest: int,
-    scale: float,
-    sides: tuple[int, int],
-    rate: float,
-) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn
-
-    assert rate == 0
-    mixed = varlen_attn(query, key, value, bounds, bounds, longest, longest, scale=scale, window_size=sides)
-    assert isinstance(mixed, Tensor)
-    return mixed
-
-
-def _dropped(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bounds: Tensor,
-    longest: int,
-    scale: float,
-    sides: tuple[int, int],
-    rate: float,
-) -> Tensor:
-    kernel = torch.ops.aten._flash_attention_forward
-    before, after = sides
-    mixed: Tensor = kernel(
-        query,
-        key,
-        value,
-        bounds,
-        bounds,
-        longest,
-        longest,
-        rate,
-        sides == (-1, 0),
-        False,
-        scale=scale,
-        window_size_left=before,
-        window_size_right=after,
-    )[0]
-    return mixed
 
 
 def bounds(documents: Tensor) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""The official scores, worked out by hand; and, where they lie beside the checkout, those that the scripts gave."""
+"""The official scores of SQuAD: worked out by hand, and those of the scripts, if they are next to the checkout."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_missing_prediction(capsys: pytest.CaptureFixture[str]) -> None:
     assert official.score_v1(*given) == {"exact_match": 50, "f1": 50}
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "no prediction for 1 of 4 questions, counted as wrong: b"
-    assert told[1] == "1 prediction for questions that are not in the data, left out: z"
+    assert told[1] == "1 prediction for questions outside the data, left out: z"
     found = official.score_v2(*given)
     assert found["exact"] == found["HasAns_f1"] == pytest.approx(200 / 3)
     assert found["total"] == found["HasAns_total"] == 3
@@ -65,7 +65,7 @@ def test_a_missing_prediction(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("score", [official.score_v1, official.score_v2])
 def test_predictions_of_other_data_are_refused(score: object) -> None:
-    with pytest.raises(DataError, match=r"none for any of 1 question \(a\).*the predictions are for z"):
+    with pytest.raises(DataError, match=r"none for any of 1 question \(a\).*those found are for z"):
         score([asked("a", "yes")], {"z": "yes"})  # type: ignore[operator]
 
 

@@ -1,4 +1,4 @@
-"""Classify: files to records, cuts, losses, what is told and written; a planted rule is learned by every family."""
+"""Classify: reading files, truncation, losses, output files; every family learns a planted rule."""
 
 from __future__ import annotations
 
@@ -445,7 +445,6 @@ def test_both_test_files_of_mnli_are_handed_in(tmp_path: Path) -> None:
 
 
 def test_xnli_by_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Learned in the language that is named, else in English, judged by it, else by all; labels as numbers or words."""
     for name in ("XNLI-1.0", "XNLI-MT-1.0/multinli"):
         (tmp_path / name).mkdir(parents=True)
     for language in ("de", "en"):
@@ -503,7 +502,6 @@ def test_a_test_file_with_labels_is_scored_and_handed_in(benchmark: Path, capsys
 
 
 def test_the_remedy_for_other_columns_works(benchmark: Path) -> None:
-    """Whoever follows it word by word gets the file read."""
     path = tsv(benchmark / "own.tsv", ("a", "b", "much"), ("w1", "w2", 2.5))
     settings = Classify(name="sts-b", train=str(benchmark))
     with pytest.raises(DataError, match=r"no column `sentence1`.*name them yourself: task\.name= ") as caught:
@@ -553,7 +551,7 @@ def test_numbers_of_glue(benchmark: Path) -> None:
     ("how", "found"),
     [
         ({"metrics": ("pearson",)}, "metrics: found pearson; wanted some of accuracy"),
-        ({"metrics": ("squared_error",), "number": True}, "where lower is better; wanted a score first"),
+        ({"metrics": ("squared_error",), "number": True}, "first; wanted a score of which higher is better"),
         ({"labels": ("a",)}, "labels: found"),
         ({"labels": ("a", "b"), "number": True}, "number: found with labels"),
         ({"scale": (1.0, 1.0)}, "scale: found"),
@@ -581,7 +579,6 @@ def test_real_files(shared_data: Path, name: str, guess: float) -> None:
 
 
 def test_a_scale_that_does_not_begin_at_0(tmp_path: Path) -> None:
-    """From 1 to 5, as sts-b's numbers and grades do: told to the network as 0 to 1, and back, by the training data."""
     words = tokenizer(tmp_path)
     train = Records(["w1", "w2", "w3"], [], ["1", "5", "2"], [SimpleNamespace(path="here")])  # type: ignore[list-item]
     settings = Classify(number=True).complete(train)

@@ -1,4 +1,4 @@
-"""Files that are not of a task are refused in one line: nothing is predicted or judged of what cannot be meant."""
+"""Files that do not belong to a task raise a one-line error, and nothing is predicted or scored."""
 
 from __future__ import annotations
 

@@ -683,7 +683,6 @@ def test_the_model_finds_what_is_near_and_wrong() -> None:
 def test_the_model_in_training_finds_negatives_and_a_run_goes_on_with_them(
     data: Path, tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Searched for by the model as it stands then, kept in the run's folder, read again: to the same bytes."""
     words = [*MINING, "task.mining.every=2", "task.mine=1", "steps=5", "save=1", f"task.train={data}/negatives.jsonl"]
     whole = finetune(str(data / "r.toml"), [*words, f"out={tmp_path / 'whole'}"])
     assert "hard negatives by the model for 48 pairs" in "".join(capsys.readouterr())

@@ -1,4 +1,4 @@
-"""Questions: examples as families read them, answers that stand where they should, and a planted rule learned."""
+"""Questions: examples as each family reads them, positions of answers, and a planted rule that is learned."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ def tokenizer_of(family: Any) -> Tokenizer:
 
 
 def asked(context: str, answer: str = "", *, name: str = "q", question: str = "where ?", at: int = -1) -> Question:
-    """With its answer where it last stands, or without any."""
     answers = (Answer(answer, context.rindex(answer) if at < 0 else at),) if answer else ()
     return Question(name, question, context, answers, not answers)
 
@@ -394,7 +393,7 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
         asked_of = [answered, {**answered, "id": "2", **more}]
         path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "w1 w2", "qas": asked_of}]}]}))
         settings = Squad(version="2.0", threshold="dev", dev=str(path))
-        refusal = pytest.raises(RecipeError, match="all questions of the dev files have an answer")
+        refusal = pytest.raises(RecipeError, match="no question of the dev files is unanswerable")
         with refusal if refused else contextlib.nullcontext():
             settings.records(settings.paths("dev"))
         assert len(settings.records([str(path)], learning=True)) == 2

@@ -1,4 +1,4 @@
-"""Tags: each word is asked about once, at its first piece, wherever it stands; what is told is scored and written."""
+"""Tags: each word is predicted once, at its first token; scores and output files."""
 
 from __future__ import annotations
 
@@ -96,7 +96,6 @@ def columns(path: Path, sentences: list[list[tuple[str, str]]]) -> str:
 
 
 def planted(path: Path, count: int = 400, seed: int = 0) -> str:
-    """A title (a or b) goes on in the next word, if that is none of the last letters."""
     chance, sentences = random.Random(seed), []
     for _ in range(count):
         drawn = chance.choices(LETTERS[:12], k=chance.randint(1, 12))
@@ -116,7 +115,7 @@ def read_of(settings: Tag, path: str, tokenizer: Tokenizer) -> tuple[Tag, conll.
 
 
 def right_answers(features: Features) -> dict[str, Any]:
-    """What a network that knows it all would tell of every token."""
+    """Return the answers of a network that predicts every tag."""
     assert features.marks is not None
     found = np.zeros((len(features), int(features.sizes.max())), np.int32)
     for number, (begin, end) in enumerate(zip(features.starts, features.starts[1:], strict=False)):
@@ -137,7 +136,6 @@ ODD = [["", "to", "ab c", "\u200b", "be"], ["be", " "], ["", "", ""], ["\ufeff\u
     ],
 )
 def test_every_word_is_asked_about_at_its_first_piece(kind: str, wanted: list[str]) -> None:
-    """Where a network sees only what stands before, at its last."""
     kind, _, causal = kind.partition(", ")
     tokenizer = tokenizer_of(kind)
     own = TextReader(tokenizer, types=True, causal=bool(causal))

@@ -272,7 +272,6 @@ def test_rows_with_gaps_are_refused(device: torch.device) -> None:
 
 
 def test_the_norm_is_of_the_sum_that_is_told(device: torch.device) -> None:
-    """In bf16 a sum near 100 is rounded to halves: what is normed is what goes on, as the way back reads it."""
     from ordsmed.nn.kernels.residual_norm import add_norm
 
     products, residuals, scale, shift, _ = leaves(device, (6,), 40, torch.bfloat16, torch.bfloat16)

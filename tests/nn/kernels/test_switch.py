@@ -169,7 +169,6 @@ def test_types_and_widths_are_those_of_the_network() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kernel", ["cross_entropy", "gelu", "residual_norm", "lstm"])
 def test_each_is_right_in_16_bits(device: torch.device, kernel: str, dtype: torch.dtype) -> None:
-    """With norms that stay exact, too; in the widths that are asked for."""
     module = importlib.import_module(f"ordsmed.nn.kernels.{kernel}")
     shapes = Shapes(dtype, (dtype, torch.float32), dtype, (24,), vocabulary=(300,), cells=((48, 8),))
     assert module.check(device, shapes) == ""

@@ -326,7 +326,7 @@ def test_more_rows_than_a_run_counts_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "objective", "refusal"),
     [
-        ("tiny/roberta", "clm", "objective.kind: clm with a model that sees the tokens it should predict; use mlm"),
+        ("tiny/roberta", "clm", "objective.kind: clm with a bidirectional model; use mlm"),
         ("tiny/gpt2", "mlm", "objective.kind: mlm with a causal model; use clm"),
         ("tiny/bert", "rtd", "objective.kind: "),
     ],

@@ -117,9 +117,7 @@ def read(settings: LabeledFiles, path: Path, records: Records) -> LabelPredictio
             _check_gold(settings, path, rows, records)
         written = [by_key.pop(key, "") for key in keys]
         if by_key:
-            raise DataError(
-                path, f"a prediction for `{next(iter(by_key))}`, which is not in the data", "one for each row"
-            )
+            raise DataError(path, f"a prediction for `{next(iter(by_key))}`", "predictions only for rows of the data")
     else:
         written = ["\t".join(row) for row in rows]
     return LabelPredictions(_decoded(settings, path, written, records, len(rows)))

@@ -73,9 +73,7 @@ class BiLm(Choice):
         if not self.head:
             raise RecipeError("objective.head", "found false", "true: without scores there is no loss")
         if not phase.pack:
-            raise RecipeError(
-                "pack", "found false", "true: states carry over between rows, which are neither packed nor padded"
-            )
+            raise RecipeError("pack", "found false", "true: states carry over between rows, which have no padding")
         self.check_tokenizer(tokenizer)
         assert tokenizer.start is not None
         assert tokenizer.stop is not None

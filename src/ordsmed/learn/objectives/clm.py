@@ -74,9 +74,7 @@ class Clm(Choice):
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> NextTokens:
         if not model.capabilities.causal:
-            raise RecipeError(
-                "objective.kind", "clm with a model that sees the tokens it should predict", "", "use mlm"
-            )
+            raise RecipeError("objective.kind", "clm with a bidirectional model", "", "use mlm")
         return NextTokens(self, model, tokenizer.vocabulary)
 
 

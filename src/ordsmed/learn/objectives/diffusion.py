@@ -22,11 +22,11 @@ from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
-from ordsmed.data.rows import Frame, PackedRows, see
+from ordsmed.data.rows import PackedRows, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import CorruptedRows, OneTerm, counted, need
+from ordsmed.learn.objective import CorruptedRows, OneTerm, counted, frame_of, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
@@ -55,12 +55,8 @@ class Diffusion(Choice):
         stretch: Stretch = OVER,
     ) -> HiddenRows:
         self.check_tokenizer(tokenizer)
-        frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
-        if phase.length <= frame.joint:
-            short = f"found {phase.length}, of which {frame.joint} are special tokens"
-            raise RecipeError("phase.length", short, f"{frame.joint + 1} or more")
         cut = {"pack": phase.pack, "sentences": self.cut == "sentence"}
-        plain = PackedRows.of(stores, weights, frame, *key, **cut)
+        plain = PackedRows.of(stores, weights, frame_of(phase, tokenizer), *key, **cut)
         return HiddenRows(plain, tokenizer.mask or 0, chance.key("diffusion", *key))
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> HiddenTokens:

@@ -183,9 +183,7 @@ class BothWays(OneTerm):
         options = "It has learned to continue texts and to fill masked tokens. "
         options += in_python(name, call + f'print(ask("{PROMPT}", max_new_tokens=20))\n') + "\n\n"
         if causal:
-            options += (
-                "No class of transformers fills its masks or embeds with it; `ordsmed fill` and `ordsmed embed` do."
-            )
+            options += "No class of transformers fills its masks; `ordsmed fill` and `ordsmed embed` do."
             return Usage("text-generation", does, options)
         inner = (
             f"# {name}/causal\n\nThe weights of the folder above, for a causal class: a token attends to those before\n"

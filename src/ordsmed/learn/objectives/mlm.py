@@ -16,12 +16,12 @@ from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice, kind_of
 from ordsmed.data.batch import Batch, batch_of
-from ordsmed.data.rows import Assembled, Frame, PackedRows, see
+from ordsmed.data.rows import Assembled, PackedRows, see
 from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import CausalRows, CorruptedRows, OneTerm, counted, end_token, masked, need
+from ordsmed.learn.objective import CausalRows, CorruptedRows, OneTerm, counted, end_token, frame_of, masked, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.learn.teacher import Teacher
@@ -81,9 +81,7 @@ class Mlm(Choice):
 
     def __post_init__(self) -> None:
         if self.causal and self.teacher:
-            raise ValueError(
-                "causal: found true with a teacher; wanted one of the two: a teacher scores masked tokens only"
-            )
+            raise ValueError("causal: found true with a teacher, which scores masked tokens; wanted one of the two")
         low, high = ends(self.mask_prob)
         if not (low > 0 and high < 1):
             shares = f"{low} to {high}" if isinstance(self.mask_prob, Ramp) else f"{low}"
@@ -138,10 +136,7 @@ class MaskedRows(CorruptedRows):
         stretch: Stretch = OVER,
     ) -> None:
         settings.check_tokenizer(tokenizer)
-        frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
-        if phase.length <= frame.joint:
-            problem = f"found {phase.length}, of which {frame.joint} are special tokens"
-            raise RecipeError("phase.length", problem, f"{frame.joint + 1} or more")
+        frame = frame_of(phase, tokenizer)
         if settings.cut in ("full_sentences", "doc_sentences", "one_sentence"):
             options = {"cross": settings.cut == "full_sentences", "alone": settings.cut == "one_sentence"}
             self.plain = LineRows(stores, weights, frame, *key, **options)

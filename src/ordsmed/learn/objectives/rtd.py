@@ -168,32 +168,18 @@ class ReplacedRows(CorruptedRows):
         *key: object,
     ) -> None:
         settings.check_tokenizer(tokenizer)
-        start, stop, pad = tokenizer.start or 0, tokenizer.stop or 0, tokenizer.pad or 0
-        frame = Frame(phase.length, start, stop, pad)
+        frame = {"start": tokenizer.start or 0, "stop": tokenizer.stop or 0, "pad": tokenizer.pad or 0}
         if phase.length < 5:
             raise RecipeError("phase.length", f"found {phase.length}", "5 or more")
-
         if phase.pack and settings.examples == "given":
             raise RecipeError("phase.pack", 'found true with examples = "given"', "false")
         if phase.pack:
-            self.plain = PackedRows.of(stores, weights, frame, *key, pack=True)
+            self.plain = PackedRows.of(stores, weights, Frame(phase.length, **frame), *key, pack=True)
         elif settings.examples == "given":
-            self.plain = GivenRows(
-                stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra", key=key
-            )
+            self.plain = GivenRows(stores, weights, length=phase.length, **frame, style="electra", key=key)
         else:
-            self.plain = PairRows(
-                stores,
-                weights,
-                length=phase.length,
-                start=start,
-                stop=stop,
-                pad=pad,
-                style="electra",
-                short=settings.short,
-                single=settings.single,
-                key=key,
-            )
+            shares = {"short": settings.short, "single": settings.single}
+            self.plain = PairRows(stores, weights, length=phase.length, **frame, style="electra", **shares, key=key)
         self.settings, self.mask = settings, tokenizer.mask or 0
         self.key, self.slots = chance.key("rtd", *key), settings.slots(phase.length)
 

@@ -32,9 +32,7 @@ class Adagrad(Choice):
         updates.check_not_negative("epsilon", self.epsilon)
         updates.check_not_negative("decay", self.decay)
         if self.initial == self.epsilon == 0:
-            raise ValueError(
-                "initial: found 0; wanted more, or an epsilon above 0: else a gradient of 0 is divided by 0"
-            )
+            raise ValueError("initial: found 0; wanted more, or an epsilon above 0, to divide a gradient of 0 by")
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
         built = updates.with_decay(groups, self.decay)

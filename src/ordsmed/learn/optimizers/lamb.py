@@ -64,9 +64,8 @@ class LambOptimizer(torch.optim.Optimizer):
             torch._foreach_add_(group.weights, directions, alpha=-group.rate)
 
     def _directions(self, group: WeightGroup) -> list[Tensor]:
-        directions = updates.directions(
-            group, self.settings.betas, self.settings.epsilon, "yes" if self.settings.correct else "no"
-        )
+        betas, epsilon, correct = self.settings.betas, self.settings.epsilon, self.settings.correct
+        directions = updates.directions(group, betas, epsilon, "yes" if correct else "no")
         if group.decay:
             torch._foreach_add_(directions, group.weights, alpha=group.decay)
         return directions
@@ -80,15 +79,13 @@ class LambOptimizer(torch.optim.Optimizer):
         sharded = any(part.groups for group in ready for part in group.parts)  # their norms need a reduction over ranks
         if sharded or not all(fits([*itertools.chain(*lists)]) for lists in tensors):
             return False
+        betas, epsilon = self.settings.betas, self.settings.epsilon
         for group, lists in zip(ready, tensors, strict=True):
-            uncorrected = [self.settings.epsilon] * len(group.weights), [1.0] * len(group.weights)
-            factors = (
-                updates.corrections(group, self.settings.betas, self.settings.epsilon)
-                if self.settings.correct
-                else uncorrected
-            )
+            factors = [epsilon] * len(group.weights), [1.0] * len(group.weights)
+            if self.settings.correct:
+                factors = updates.corrections(group, betas, epsilon)
             step = Step(*lists)
-            norms, direction_norms = step.directions(self.settings.betas, *factors, group.decay).sqrt()
+            norms, direction_norms = step.directions(betas, *factors, group.decay).sqrt()
             step.apply_update(
                 self._ratios(norms, direction_norms) * group.rate
                 if self._adapts(group)

@@ -63,9 +63,7 @@ class Muon(Choice):
             raise ValueError(f"momentum_warmup: found {self.momentum_warmup}; wanted 0 or more steps")
         if self.momentum_warmup and self.momentum < INITIAL_MOMENTUM:
             problem = f"found {many(self.momentum_warmup, 'step')} with a momentum of {self.momentum}"
-            raise ValueError(
-                f"momentum_warmup: {problem}; wanted a momentum above {INITIAL_MOMENTUM}, where the warm-up starts"
-            )
+            raise ValueError(f"momentum_warmup: {problem}; wanted a momentum above {INITIAL_MOMENTUM}")
         if not 1 <= self.steps < 100:
             raise ValueError(f"steps: found {self.steps}; wanted 1 to 99")
         if wrong := [size for size in self.qkv.values() if size < 1]:
@@ -134,10 +132,8 @@ class MuonOptimizer(torch.optim.Optimizer):
         [mean] = single.state["momentum_buffer"]
         momentum = options.momentum
         if single.steps[0] <= options.momentum_warmup:
-            momentum = (
-                INITIAL_MOMENTUM
-                + (options.momentum - INITIAL_MOMENTUM) * (single.steps[0] - 1) / options.momentum_warmup
-            )
+            share = (single.steps[0] - 1) / options.momentum_warmup
+            momentum = INITIAL_MOMENTUM + (options.momentum - INITIAL_MOMENTUM) * share
         mean.lerp_(grad, 1 - momentum)
         ahead = grad.lerp(mean, momentum).bfloat16()  # cast before gathering, for half the traffic and the same result
         whole = shards.gathered(part, ahead)

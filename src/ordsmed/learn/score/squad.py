@@ -195,18 +195,11 @@ def _report_missing(questions: Sequence[Question], predictions: Mapping[str, str
     strange = [name for name in predictions if name not in names]
     if len(missing) == len(questions):
         problem = f"none for any of {many(len(questions), 'question')} ({shortened(missing)})"
-        raise DataError(
-            "predictions",
-            problem,
-            "predictions for these questions",
-            f"the predictions are for {shortened(strange) or 'no question'}",
-        )
+        raise DataError("predictions", problem, "some", f"those found are for {shortened(strange) or 'no question'}")
     if missing:
         say(f"no prediction for {len(missing):,} of {len(questions):,} questions, {consequence}: {shortened(missing)}")
     if strange:
-        say(
-            f"{many(len(strange), 'prediction')} for questions that are not in the data, left out: {shortened(strange)}"
-        )
+        say(f"{many(len(strange), 'prediction')} for questions outside the data, left out: {shortened(strange)}")
 
 
 def _by_id(path: Path, kind: type | tuple[type, ...], wanted: str) -> dict[str, Any]:

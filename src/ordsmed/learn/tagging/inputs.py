@@ -106,9 +106,8 @@ def _cut(sentences: Sequence[Sequence[str]], reader: TextReader) -> _Tokens:
     words = np.full(len(sizes), -1, np.int64)
     covers = covers if reader.causal else covers[::-1]  # of several tokens of a word, the last assignment remains
     words[owner[covers]] = covers
-    return _with_unknown(
-        _Tokens(cuts.starts, cuts.ids, words), owner, first, list(chain.from_iterable(sentences)), reader
-    )
+    tokens = _Tokens(cuts.starts, cuts.ids, words)
+    return _with_unknown(tokens, owner, first, list(chain.from_iterable(sentences)), reader)
 
 
 def _with_unknown(cut: _Tokens, owner: Ints, first: Ints, spelled: list[str], reader: TextReader) -> _Tokens:

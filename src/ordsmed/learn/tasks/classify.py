@@ -91,9 +91,7 @@ class Classify(LabeledFiles, Choice):
                 fit = [name for name in scores.METRICS if (name in OF_NUMBERS) == self.number]
                 raise ValueError(f"metrics: found {metric}; wanted some of {', '.join(fit)}")
         if self.metrics[0] in LOSSES:
-            raise ValueError(
-                f"metrics: found {self.metrics[0]} as the first, where lower is better; wanted a score first"
-            )
+            raise ValueError(f"metrics: found {self.metrics[0]} first; wanted a score of which higher is better")
         check_labels(self.labels, self.class_weights)
         if self.number and (self.labels or self.class_weights):
             raise ValueError("number: found with labels or class_weights; wanted either classes or a number")

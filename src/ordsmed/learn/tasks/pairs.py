@@ -218,7 +218,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
             raise RecipeError("task.skip_punctuation", problem, wanted)
         if self.expand and tokenizer.mask is None:
             raise RecipeError(
-                "task.expand", f"found {self.expand}; the tokenizer has no mask token", "0, or another tokenizer"
+                "task.expand", f"found {self.expand}; the tokenizer has no mask", "0, or another tokenizer"
             )
         filler = tokenizer.mask or 0
         return TokenVectors(

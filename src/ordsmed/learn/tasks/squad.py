@@ -164,10 +164,8 @@ class Squad(Files, Choice):
         records = files.read(paths, self.errors, refuse=self.refuse, learning=learning)
         of_dev = not learning and self.refuse and self.threshold == "dev" and tuple(paths) == self.paths("dev")
         if of_dev and records.known and all(question.answers for question in records.questions):
-            problem = '"dev", but all questions of the dev files have an answer, so no threshold can be fitted'
-            raise RecipeError(
-                "task.threshold", problem, "a number such as 0.0, or dev files with unanswerable questions"
-            )
+            problem = '"dev", but no question of the dev files is unanswerable'
+            raise RecipeError("task.threshold", problem, "a number such as 0.0, or dev files with such questions")
         return records
 
     def card_examples(self, records: QuestionRecords) -> dict[str, str]:

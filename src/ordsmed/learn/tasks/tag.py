@@ -230,10 +230,8 @@ class Tagger(Task):
         return {"tag": by_example(tag, batch, 0).int(), "probability": by_example(probability, batch)}
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Tag) -> Usage:
-        kind, does = (
-            "token-classification",
-            "predicts the tag of each word: " + ", ".join(f"`{t}`" for t in self.labels),
-        )
+        kind = "token-classification"
+        does = "predicts the tag of each word: " + ", ".join(f"`{tag}`" for tag in self.labels)
         grouped = all(label == "O" or label[:2] in ("B-", "I-") for label in self.labels)
         code = pipeline(kind, name, ', aggregation_strategy="first"' if grouped else "")
         code += f'for found in ask("{SENTENCE}"):\n    print(found)\n'

@@ -85,12 +85,7 @@ class Elmo(Family, Choice):
         return ElmoModel(self)
 
     def token_head(self, model: ElmoModel) -> Any:
-        raise RecipeError(
-            "objective.kind",
-            "an objective that predicts single tokens, with an ELMo",
-            "words in both directions",
-            'use "bilm"',
-        )
+        raise RecipeError("objective.kind", "an objective over tokens with an ELMo", "bilm, over words")
 
     def word_head(self, vocabulary: int) -> WordHead:
         return WordHead(vocabulary, self.width)
@@ -104,10 +99,7 @@ class Elmo(Family, Choice):
         return 1 << 30  # a recurrent network has no longest row
 
     def flops(self, length: int) -> float:
-        """Return the FLOPs of both directions per word.
-
-        The character network is not counted: its cost depends on the number of different words in a batch.
-        """
+        """Return the FLOPs per word, without the character network, whose cost depends on the words of a batch."""
         cell = 4 * self.cells * 2 * self.width + (self.cells * self.width if self.cells != self.width else 0)
         return 2.0 * 2 * self.layers * cell
 
