@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,14 +46,14 @@ class EndToEnd:
         batch, _, length, _ = query.shape
         rows = [part.transpose(1, 2).flatten(0, 1) for part in (query, key, value)]  # [B * T, H, d], mostly views
         sides = -1 if self.reach is None else self.reach, 0 if causal else -1 if self.reach is None else self.reach
-        inputs: Any = (*rows, self.bounds, self.bounds, self.longest, self.longest)
+        inputs = (*rows, self.bounds, self.bounds, self.longest, self.longest)
         if rate:
             options = {"scale": scale, "window_size_left": sides[0], "window_size_right": sides[1]}
             mixed = torch.ops.aten._flash_attention_forward(*inputs, rate, sides == (-1, 0), False, **options)[0]
         else:
             from torch.nn.attention.varlen import varlen_attn
 
-            mixed = varlen_attn(*inputs, scale=scale, window_size=sides)
+            mixed = varlen_attn(*inputs, scale=scale, window_size=sides)  # type: ignore[arg-type]
         out: Tensor = mixed.unflatten(0, (batch, length)).transpose(1, 2)
         return out
 

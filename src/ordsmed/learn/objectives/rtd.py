@@ -174,7 +174,7 @@ class ReplacedRows(CorruptedRows):
         if phase.pack and settings.examples == "given":
             raise RecipeError("phase.pack", 'found true with examples = "given"', "false")
         if phase.pack:
-            self.plain = PackedRows.of(stores, weights, Frame(phase.length, **frame), *key, pack=True)
+            self.plain = PackedRows.of(stores, weights, Frame(phase.length, *frame.values()), *key, pack=True)
         elif settings.examples == "given":
             self.plain = GivenRows(stores, weights, length=phase.length, **frame, style="electra", key=key)
         else:
