@@ -24,7 +24,7 @@ FREE = """
     data/encode: BLOCK EVERY SHARE | data/features: FULL | data/pieces: AT_ONCE | data/store: BLOCK FIRST
     data/windows: BLOCK | data/words: FULL LONG | base/launch/local: GRACE LOOK | learn/score/answers: BLOCK
     learn/inference: TOKENS | learn/head_transfer: MAX_LISTED | nn/attention: CALL_COST
-    nn/characters: CHUNK DEVICE_CHUNK | nn/loss: CHUNK_SCORES | nn/loss: DEVICE_SCORES ALIGNMENT | train/mesh/compiler: LIMIT
+    nn/characters: CHUNK DEVICE_CHUNK | nn/loss: CHUNK_SCORES DEVICE_SCORES ALIGNMENT | train/mesh/compiler: LIMIT
     learn/question_answering/outputs: BLOCK | learn/tagging/inputs: AT_ONCE | corpus/chunks: OVERHEAD
     corpus/sources: BUNDLE | corpus/cleaning: KEPT SEARCHED EXAMPLES
     web/crawl: WAITING KEPT | text/markup/dump: PART BITE | corpus/decontamination: BLOCK GATHER
