@@ -61,7 +61,7 @@ def test_settings_of_the_one_phase_are_those_of_the_recipe(one: str) -> None:
     assert (cut.warmup, cut.schedule.over) == (200, 1000), "a warm-up may be longer than the phase that cuts it off"
     assert changed(one, warmup=7, steps=100).phase[0].warmup == 7, "in whatever order"
     for both in ({"steps": 5, "epochs": 3.0}, {"epochs": 3.0, "steps": 5}):
-        with pytest.raises(RecipeError, match="epochs: found 3 beside 5 steps; wanted one of the two"):
+        with pytest.raises(RecipeError, match="epochs: found 3 and 5 steps; wanted one of the two"):
             changed(one, **both)
     assert changed(one, epochs=2.0).phase[0].epochs == 2
     by_epochs = ("phase.steps=0", "phase.epochs=3", "phase.warmup=0.1")

@@ -188,9 +188,9 @@ def test_pairs_need_a_second_text_and_others_none(tasks: dict[str, Path]) -> Non
     assert pairs.classify("w90", "w3") != pairs.classify("w3", "w90")
     with pytest.raises(RecipeError, match="classify: found 1 text and 0 second ones; wanted a second text for each"):
         pairs.classify("w90")
-    with pytest.raises(RecipeError, match="found 2 texts and 1 second ones; wanted a second text for each"):
+    with pytest.raises(RecipeError, match="found 2 texts and 1 second text; wanted a second text for each"):
         pairs.classify(["w90", "w1"], ["w2"])
-    with pytest.raises(RecipeError, match="found 1 text and 1 second ones; wanted texts alone: it learned no pairs"):
+    with pytest.raises(RecipeError, match="1 second text; wanted no second texts: the model did not learn pairs"):
         alone.classify("w90", "w2")
     assert alone.classify([]) == []
 

@@ -351,7 +351,7 @@ def test_where_a_module_is_looked_for(capsys: pytest.CaptureFixture[str], monkey
         ("every", "def forward", "def forwards", "`my_lab.every`: Guessing has no `forward`; wanted `forward(batch: "),
         ("every", ', {"every": 1.0}', ", {}", "`my_lab.every`: Guessing has no `self.weights`; wanted "),
         ("every", "self.model_settings, ", "self.settings, ", "`my_lab.every`: Guessing has no `self.model_settings`;"),
-        ("every", "return Guessing(", "return str(", "`my_lab.every`: build() gives a str; wanted an ordsmed.learn."),
+        ("every", "return Guessing(", "return str(", "`my_lab.every`: build() returns a str; wanted an ordsmed.learn."),
         (
             "means",
             "def forward(\n",

@@ -215,10 +215,7 @@ def test_recipes(ordsmed: Any) -> None:
             ["pretrain", "tiny/bert", "--dry-run", "layout.micro=3"],
             "tiny/bert: phase[1].batch: found 64, not a multiple of micro 3 x 1 device = 3; use 63",
         ),
-        (
-            ["show", "tiny/bert", "objective=clm"],
-            "tiny/bert: objective.kind: clm with a model that sees what it is to guess; use mlm",
-        ),
+        (["show", "tiny/bert", "objective=clm"], "tiny/bert: objective.kind: clm with a bidirectional model; use mlm"),
         (["bench", "loader", "batch=0"], "loader: batch: found 0; wanted 1 or more"),
         (["fill", "nowhere", "a [MASK]"], "nowhere: no such folder; wanted a run's folder"),
         (["export", "nowhere", "out"], "nowhere: no such folder; wanted a run's folder"),

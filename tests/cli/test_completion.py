@@ -76,7 +76,7 @@ def test_flags_recipes_and_settings_are_those_of_the_verbs() -> None:
     assert "tiny/words" in offers["finetune 1"]
     assert not {"tiny/bert", "bert-base"} & set(offers["finetune 1"])
     assert not {"tiny/words", "pretrain/bert-base"} & set(offers["pretrain 1"])
-    assert offers["pretrain +"]["phase.schedule.kind="].startswith("constant; linear to")
+    assert offers["pretrain +"]["phase.schedule.kind="].startswith("linear to `end`; polynomial")
     assert offers["embed --dtype"] == {"float32": "", "float16": ""}
     assert offers["export --step"] == {"all": ""}
     assert offers["pretrain --devices"] == offers["fill --best"] == {}

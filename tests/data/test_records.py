@@ -183,7 +183,7 @@ def test_rows_that_are_not_there_are_refused(store: Path, written: Path, tmp_pat
     short = Phase(steps=1, length=20, batch=4, learning_rate=1e-3, pack=False)
     with pytest.raises(RecipeError, match=r"phase\.length: found 20, but the rows of .* have 24 tokens"):
         mlm_nsp.MlmNsp(examples="given").rows([found.train], [1.0], found.tokenizer, short, 0)
-    with pytest.raises(RecipeError, match="pack: found true with examples as they are given"):
+    with pytest.raises(RecipeError, match='pack: found true with examples = "given"'):
         rtd.Rtd(examples="given").rows(
             [found.train], [1.0], found.tokenizer, Phase(steps=1, length=24, batch=4, learning_rate=1e-3), 0
         )

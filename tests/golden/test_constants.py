@@ -18,13 +18,13 @@ HOUSE = Path(__file__).parents[2] / "src" / "ordsmed"
 FREE = """
     use/answer: AROUND | use/typed_texts: AT_ONCE | use/elmo_reader: WINDOW WORDS | use/embed: HELD_LINES HELD_BYTES
     use/readers: TOKENS | use/vectors: GROUP | base/errors: MANY | web/http: BLOCK
-    use/generate: BATCH | use/generation/continuing: HELD | use/generation/network: ROWS | nn/attention: ROOM FAR
+    use/generate: BATCH | use/generation/continuing: HELD | use/generation/network: ROWS | nn/attention: SPARE MIN_RATIO
     base/machine/speed: PATIENCE SHORT LEAST LARGEST | base/machine/threads: LOOK
     corpus/corpora/parquet: PART BATCH
     data/encode: BLOCK EVERY SHARE | data/features: FULL | data/pieces: AT_ONCE | data/store: BLOCK FIRST
     data/windows: BLOCK | data/words: FULL LONG | base/launch/local: GRACE LOOK | learn/score/answers: BLOCK
-    learn/inference: TOKENS | learn/head_transfer: MANY | nn/attention: CALL | nn/characters: CHUNK WIDE
-    nn/loss: CHUNK_SCORES | nn/loss: DEVICE_SCORES PITCH | train/mesh/compiler: LIMIT
+    learn/inference: TOKENS | learn/head_transfer: MAX_LISTED | nn/attention: CALL_COST
+    nn/characters: CHUNK DEVICE_CHUNK | nn/loss: CHUNK_SCORES DEVICE_SCORES ALIGNMENT | train/mesh/compiler: LIMIT
     learn/question_answering/outputs: BLOCK | learn/tagging/inputs: AT_ONCE | corpus/chunks: OVERHEAD
     corpus/sources: BUNDLE | corpus/cleaning: KEPT SEARCHED EXAMPLES
     web/crawl: WAITING IDLE_HOSTS | text/markup/dump: PART BITE | corpus/decontamination: BLOCK GATHER

@@ -1,4 +1,4 @@
-"""The biLM: sums and counts, states that are carried, both softmaxes, perplexities as the reference tells them."""
+"""The biLM: sums and counts, carried states, both softmaxes, and perplexities as in the reference implementation."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ def test_sums_and_counts(folder: Path) -> None:
 
 
 def test_a_step_has_its_words_however_it_is_cut(folder: Path) -> None:
-    """Those that stand for all others: the same in each micro-batch of a step, others in the next, none to judge by."""
     rows, _ = made(folder, samples=10)
     parts = [rows.batch(step(number)[half : half + 2]) for number in (3, 4) for half in (0, 2)]
     drawn = [part.candidates for part in parts]
@@ -106,7 +105,6 @@ def test_windows_go_on_where_the_last_stopped(folder: Path) -> None:
 
 
 def test_a_stream_that_begins_has_heard_nothing(folder: Path) -> None:
-    """Whatever stood in the state: position 0 is silence."""
     rows, objective = made(folder)
     wanted = losses(rows, objective, 1)
     for state in objective.state.values():
@@ -259,7 +257,6 @@ def test_it_learns_and_is_judged_on_every_held_out_word(recipe: Path) -> None:
 
 
 def test_guessing_by_frequency_knows_where_sentences_end(recipe: Path) -> None:
-    """Each direction asks for words and its own last sign; both are guessed from the same counts."""
     job = job_of(recipe, "validation_rows=100000")
     train = Encoded(Path(job.recipe.data)).train  # type: ignore[arg-type]
     counts = train.counts.astype(float)
@@ -276,7 +273,7 @@ def test_guessing_by_frequency_knows_where_sentences_end(recipe: Path) -> None:
 
 def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -> None:
     tokenizer = Encoded(folder).tokenizer
-    with pytest.raises(RecipeError, match="a model that carries no state"):
+    with pytest.raises(RecipeError, match="a model without a carried state"):
         bilm.BiLm(samples=0).build(bert.Bert(width=32, heads=2), tokenizer)
     assert bilm.BiLm(samples=61).build(MODEL, tokenizer).settings.samples == 61
     with pytest.raises(RecipeError, match="found 62, more than half of the 123 words"):
@@ -284,7 +281,7 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -
     with pytest.raises(RecipeError, match="found 8192, more than half of the 123 words"):
         bilm.BiLm().build(MODEL, tokenizer)
     pieces = make_store(tmp_path / "pieces")
-    with pytest.raises(RecipeError, match="cuts words into pieces"):
+    with pytest.raises(RecipeError, match="splits words into pieces"):
         job_of(recipe, f'data="{pieces}"')
     text = recipe.read_text().replace('"bilm"\nsamples = 0', '"mlm"').replace('"elmo"', '"bert"')
     lines = [line for line in text.splitlines() if not line.startswith(("cells", "filters"))]
@@ -296,11 +293,11 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -
     with pytest.raises(RecipeError, match="written by hand"):
         Layout(compile=True).check(MODEL, [6], 1)
     rows = ([Encoded(folder).train], [1.0], tokenizer)
-    with pytest.raises(RecipeError, match="without scores nothing is learned"):
+    with pytest.raises(RecipeError, match="without scores there is no loss"):
         bilm.BiLm(head=False).rows(*rows, Phase(steps=1, length=6, batch=4, learning_rate=1.0), 0)
-    with pytest.raises(RecipeError, match="neither packed nor padded"):
+    with pytest.raises(RecipeError, match="which have no padding"):
         bilm.BiLm().rows(*rows, Phase(steps=1, length=6, batch=4, learning_rate=1.0, pack=False), 0)
-    with pytest.raises(RecipeError, match="asks an ELMo for single tokens"):
+    with pytest.raises(RecipeError, match="an objective over tokens with an ELMo"):
         job_of(recipe, 'objective={kind="mlm"}')
     for wrong, said in (({"samples": -1}, "samples: found -1"), ({"scale": 0.0}, "scale: found 0.0")):
         with pytest.raises(ValueError, match=said):

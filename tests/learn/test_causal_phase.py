@@ -1,4 +1,4 @@
-"""A masked model that first learns to go on with texts, in a phase of the same run."""
+"""A masked model with a causal phase in the same run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ def test_its_rows_and_its_loss_are_those_of_clm(encoded: Encoded) -> None:
 
 
 def test_a_row_of_one_text_sees_nothing_behind_a_token(encoded: Encoded) -> None:
-    """Where clm tells no documents."""
     plain, rows = rows_of(encoded, clm.Clm()), rows_of(encoded, CAUSAL)
     number = next(number for number in range(800) if plain.batch(np.asarray([number])).documents is None)
     batch = rows.batch(np.asarray([number]))
@@ -79,10 +78,10 @@ def test_a_validation_hides_tokens_in_such_a_phase(encoded: Encoded) -> None:
 
 
 def test_a_teacher_and_such_a_phase_are_refused_together() -> None:
-    with pytest.raises(ValueError, match="causal: found true beside a teacher"):
+    with pytest.raises(ValueError, match="causal: found true with a teacher"):
         mlm.Mlm(causal=True, teacher=Teacher("run"))
 
 
 def test_a_family_that_sees_both_sides_alone_is_refused(encoded: Encoded) -> None:
-    with pytest.raises(RecipeError, match=r"found true with bert, which reads one way only"):
+    with pytest.raises(RecipeError, match=r"found true with bert, which reads in one direction only"):
         CAUSAL.build(bert.Bert(width=32, layers=1, heads=2, positions=64), encoded.tokenizer)

@@ -1,4 +1,4 @@
-"""Diffusion: every share of masks comes, what is hidden is what is asked for, and the mean loss is the bound."""
+"""Diffusion: all shares of masks occur, targets are the masked tokens, and the mean loss is the bound."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_sentences_stay_whole(encoded: Encoded) -> None:
 
 
 def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
-    with pytest.raises(RecipeError, match=r"diffusion with a model that sees only what stands before.*use clm"):
+    with pytest.raises(RecipeError, match=r"diffusion with a causal model.*use clm"):
         diffusion.Diffusion().build(gpt2.Gpt2(width=32, layers=1), encoded.tokenizer)
     with pytest.raises(RecipeError, match=r"phase\.length: found 2, of which 2 are special tokens; wanted 3 or more"):
         rows_of(encoded, length=2)

@@ -13,7 +13,7 @@ from ordsmed.nn.models import bert, gpt2
 
 
 class Named:
-    """As much of a tokenizer as an objective asks for when it is built."""
+    """The part of a tokenizer that building an objective needs."""
 
     vocabulary = 50
 
@@ -38,7 +38,7 @@ def test_every_parameter_in_one_group(family: object, task: object) -> None:
 
 @pytest.mark.parametrize(("family", "task"), [(bert, mlm), (gpt2, clm)])
 def test_each_layer_learns_at_a_share_of_the_one_above(family: object, task: object) -> None:
-    """ELECTRA's rule: decay ^ (layers + 2 - level); embeddings stand at 0, block i at i + 1, heads learn in full."""
+    """ELECTRA's rule: decay ^ (layers + 2 - level), with embeddings at level 0 and block i at i + 1."""
     objective = choice(task)().build(choice(family)(width=64, layers=2, positions=16), Named())  # type: ignore[attr-defined]
     share = {name: g["share"] for g in groups(objective, layer_decay=0.8) for name in g["names"]}
     assert share["model.words.weight"] == share["model.places.weight"] == pytest.approx(0.8**4)
@@ -51,7 +51,7 @@ def test_each_layer_learns_at_a_share_of_the_one_above(family: object, task: obj
 
 def test_rules_by_name() -> None:
     objective = mlm.Mlm().build(bert.Bert(width=64, layers=2, positions=16), Named())
-    rules = (Rule("words", learning_rate=0.5, decay=False), Rule(r"blocks\.1\.", learning_rate=0.0))
+    rules = (Rule("words", rate=0.5, decay=False), Rule(r"blocks\.1\.", rate=0.0))
     found = {name: g for g in groups(objective, rules=rules) for name in g["names"]}
     assert (found["model.words.weight"]["share"], found["model.words.weight"]["decayed"]) == (0.5, False)
     assert found["model.blocks.1.up.weight"]["share"] == 0.0
@@ -74,7 +74,7 @@ def test_what_does_not_learn_is_left_out() -> None:
 
 def test_the_first_rule_that_fits_counts_beside_the_layers_share() -> None:
     objective = mlm.Mlm().build(bert.Bert(width=64, layers=2, positions=16), Named())
-    rules = (Rule(r"bias$", decay=True), Rule(r"blocks\.1\.up", learning_rate=0.5), Rule("blocks", learning_rate=9.0))
+    rules = (Rule(r"bias$", decay=True), Rule(r"blocks\.1\.up", rate=0.5), Rule("blocks", rate=9.0))
     found = {name: g for g in groups(objective, rules=rules, layer_decay=0.8) for name in g["names"]}
     assert (found["model.blocks.1.up.bias"]["share"], found["model.blocks.1.up.bias"]["decayed"]) == (0.8**2, True)
     assert found["model.blocks.1.up.weight"]["share"] == pytest.approx(0.5 * 0.8**2)
@@ -96,7 +96,6 @@ def test_what_does_not_learn_is_in_no_group_and_padding_is_noted() -> None:
 
 
 def test_levels_of_two_networks_and_of_none() -> None:
-    """A generator's blocks stand as high as the model's; without blocks there is nothing between words and heads."""
     names = [
         "model.words.weight",
         "model.blocks.0.up.weight",

@@ -1,4 +1,4 @@
-"""Hybrid: which rows are read which way, what is asked of them, and that nobody sees what is to be guessed."""
+"""Hybrid: which rows are causal and which masked, their targets, and that no token sees its target."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ def test_every_row_weighs_the_same(encoded: Encoded, mask_prob: float) -> None:
 
 
 def test_an_end_sign_is_never_hidden(encoded: Encoded) -> None:
-    """Nor what begins a document, which nothing of it stands before."""
     rows = rows_of(encoded, Stretch(0, 1, 800), masked=1.0, mask_prob=0.9, keep=0.0, swap=0.0)
     batch = rows.batch(np.arange(300))
     asked = batch.targets[batch.weights > 0]
@@ -199,5 +198,5 @@ def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
         hybrid.Hybrid(mask_prob=1.5)
     with pytest.raises(ValueError, match=r"masked: found Ramp.*; wanted shares, 0 to 1"):
         hybrid.Hybrid(masked=Ramp(0.5, 1.5))
-    with pytest.raises(RecipeError, match="hybrid with a model that reads one way only"):
+    with pytest.raises(RecipeError, match="hybrid with a model that reads in one direction only"):
         hybrid.Hybrid().build(bert.Bert(width=32, layers=1), encoded.tokenizer)

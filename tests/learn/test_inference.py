@@ -1,4 +1,4 @@
-"""Asking a task about many examples: each told once and in its place, means over all, whatever the ranks."""
+"""Inference on many examples: each is predicted once, means are over all, whatever the number of ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES = [5, 2, 9, 1, 4, 4, 7]
 
 
 class Told(torch.nn.Module):
-    """Tells an example's number and its tokens; loses as much as its number, where that is even."""
+    """A task that answers with the number and the tokens of an example; the loss is the number, if it is even."""
 
     by_token, end_to_end = ("tokens",), ()
 
@@ -76,7 +76,6 @@ def test_every_example_is_told_once_and_in_its_place() -> None:
 
 @pytest.mark.parametrize("world", [2, 3, 5])
 def test_ranks_take_batches_in_turn_and_all_of_them_get_all(monkeypatch: pytest.MonkeyPatch, world: int) -> None:
-    """Nobody waits for one that has none left: that goes along, and its part counts nothing."""
     shares: list[list[torch.Tensor]] = []
     monkeypatch.setattr(Ranks, "total", lambda self, values: shares[-1].append(values.clone()) or values)
     turns = set()

@@ -1,4 +1,4 @@
-"""The joint head of questions: held against states laid side by side, and against all pairs tried one by one."""
+"""The joint head: compared with concatenated states, and with all pairs of start and end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kit.families import close, shaken
-from ordsmed.learn.joint import NARROW, NEVER, Form, JointHead
+from ordsmed.learn.joint import GOOGLE_WIDTH, NEVER, Form, JointHead
 from ordsmed.learn.score.answers import Decoding, beams
 
 EXAMPLES, LENGTH, WIDTH = 3, 7, 6
@@ -97,7 +97,7 @@ def test_no_answer_is_told_from_the_first_token_and_the_start(form: Form) -> Non
 def test_the_layers_of_both_forms() -> None:
     nvidia, google = (dict(JointHead(WIDTH, form, refuse=True).named_parameters()) for form in ("nvidia", "google"))  # type: ignore[arg-type]
     assert nvidia["end.dense.weight"].shape == (WIDTH, 2 * WIDTH)
-    assert google["end.dense.weight"].shape == google["none.dense.weight"].shape == (NARROW, 2 * WIDTH)
+    assert google["end.dense.weight"].shape == google["none.dense.weight"].shape == (GOOGLE_WIDTH, 2 * WIDTH)
     assert JointHead(WIDTH, "nvidia", refuse=True).end.norm.eps == 1e-12
     assert nvidia.keys() - google.keys() == {"end.norm.weight", "end.norm.bias"}
     assert google.keys() - nvidia.keys() == {"none.out.bias"}

@@ -1,4 +1,4 @@
-"""A head that goes on says of what both tasks know just what it said; what is new, or of another kind, is fresh."""
+"""A transferred head gives the same scores for shared labels; new labels and other heads are random."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from kit.families import shaken
 from kit.makers import SPECIAL
 from ordsmed.base.menu import choice, load
-from ordsmed.learn.head_transfer import keep
+from ordsmed.learn.head_transfer import transfer_head
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.tasks import classify, squad, tag
 from ordsmed.learn.upper_layers import Top
@@ -48,7 +48,7 @@ def test_labels_go_by_their_names(kind: str, family: str, tokenizer: Tokenizer) 
     """The scores of those that both have are the same numbers; the others' rows are as they were."""
     before, task = (learned(labelled(kind, labels), tokenizer, family, seed) for seed, labels in enumerate((MNLI, RTE)))
     was = head(task)
-    found = keep(task, before)
+    found = transfer_head(task, before)
     assert found.labels == ("entailment",)
     assert found.note == f"and its {kind} head with 1 of 2 labels (entailment); fresh: not_entailment"
     now, theirs = head(task), head(before)
@@ -78,7 +78,7 @@ def test_labels_go_by_their_names(kind: str, family: str, tokenizer: Tokenizer) 
 )
 def test_which_labels_are_the_same(labels: Any, theirs: Any, rows: dict[str, int], tokenizer: Tokenizer) -> None:
     task, before = (learned(labelled("tag", own), tokenizer, seed=seed) for seed, own in enumerate((labels, theirs)))
-    assert keep(task, before).labels == tuple(rows)
+    assert transfer_head(task, before).labels == tuple(rows)
     now, old = head(task)["tag.out.weight"], head(before)["tag.out.weight"]
     same = {
         label: number for label, row in rows.items() for number in [labels.index(label)] if now[number].equal(old[row])
@@ -89,16 +89,15 @@ def test_which_labels_are_the_same(labels: Any, theirs: Any, rows: dict[str, int
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 @pytest.mark.parametrize("kind", ["independent", "joint"])
 def test_heads_of_questions(kind: Any, version: Any, tokenizer: Tokenizer) -> None:
-    """What 1.1 learned goes on in 2.0 too, which begins at random to refuse."""
     before = learned(squad.Squad(head=kind, length=16), tokenizer, seed=1)
     task = learned(squad.Squad(head=kind, version=version, length=16), tokenizer, seed=2)
-    was, found, now, theirs = head(task), keep(task, before), head(task), head(before)
+    was, found, now, theirs = head(task), transfer_head(task, before), head(task), head(before)
     new = {name for name in now if name.startswith("joint.none.")}
     assert bool(new) == ((kind, version) == ("joint", "2.0"))
     assert found.names == now.keys() - new
     assert all(torch.equal(now[name], theirs[name]) for name in found.names)
     assert all(torch.equal(now[name], was[name]) for name in new)
-    assert found.note == f"and its {task_role(kind)} head" + (", which learns anew to refuse" if new else "")
+    assert found.note == f"and its {task_role(kind)} head" + (", with a random score for no answer" if new else "")
 
 
 def task_role(kind: str) -> str:
@@ -111,7 +110,7 @@ def test_a_number_is_told_as_before_on_any_scale(scale: tuple[float, float], tok
     before, task = (
         learned(classify.Classify(number=True, scale=s), tokenizer, seed=n) for n, s in enumerate((own, scale))
     )
-    found = keep(task, before, (own, scale))
+    found = transfer_head(task, before, (own, scale))
     assert found.note == "and its head for a number"
     state = torch.randn(5, SHAPE["width"])
     task.eval(), before.eval()
@@ -124,18 +123,21 @@ def test_a_number_is_told_as_before_on_any_scale(scale: tuple[float, float], tok
 def test_a_head_without_a_bias_tells_another_scale_where_it_can(tokenizer: Tokenizer) -> None:
     scales = [(0.0, 5.0), (0.0, 10.0), (1.0, 5.0)]
     before, wider, moved = (learned(classify.Classify(number=True, scale=s), tokenizer, "gpt2") for s in scales)
-    assert keep(wider, before, (scales[0], scales[1])).names
+    assert transfer_head(wider, before, (scales[0], scales[1])).names
     assert torch.allclose(head(wider)["classify.out.weight"] * 2, head(before)["classify.out.weight"])
     was = head(moved)
-    found = keep(moved, before, (scales[0], scales[2]))
-    assert (found.names, found.note) == (frozenset(), "its head has no bias, so it tells no numbers of another scale")
+    found = transfer_head(moved, before, (scales[0], scales[2]))
+    assert (found.names, found.note) == (
+        frozenset(),
+        "its head has no bias, so it cannot be rescaled to this task.scale",
+    )
     assert all(torch.equal(was[name], tensor) for name, tensor in head(moved).items())
 
 
 def test_what_stands_under_the_head_goes_on_with_it(tokenizer: Tokenizer) -> None:
     """A mix of layers and an LSTM, as an ELMo's."""
     before, task = (learned(tag.Tag(labels=("O", "X"), top=TOP), tokenizer, seed=seed) for seed in (1, 2))
-    found = keep(task, before)
+    found = transfer_head(task, before)
     assert any(name.startswith("top.recurrent") for name in found.names)
     assert "top.mix.weights" in found.names or any(name.startswith("top.mix") for name in found.names)
     theirs = head(before)
@@ -145,31 +147,35 @@ def test_what_stands_under_the_head_goes_on_with_it(tokenizer: Tokenizer) -> Non
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        (classify.Classify(labels=MNLI), tag.Tag(labels=MNLI), "its head, for tag, is of another kind"),
-        (classify.Classify(labels=MNLI), classify.Classify(number=True, scale=(0, 1)), "for a number, is of another"),
-        (squad.Squad(length=16), squad.Squad(head="joint", length=16), "its head, for joint, is of another kind"),
+        (classify.Classify(labels=MNLI), tag.Tag(labels=MNLI), "its tag head is of another kind"),
+        (
+            classify.Classify(labels=MNLI),
+            classify.Classify(number=True, scale=(0, 1)),
+            "its head for a number is of another kind",
+        ),
+        (squad.Squad(length=16), squad.Squad(head="joint", length=16), "its joint head is of another kind"),
         (
             squad.Squad(head="joint", form="google", length=16),
             squad.Squad(head="joint", length=16),
-            "its joint head is of another shape",
+            "its joint head has another shape",
         ),
         (
             classify.Classify(labels=("a", "b")),
             classify.Classify(labels=MNLI),
-            r"none of its labels \(contradiction, .*\) is one of these \(a, b\)",
+            r"none of its labels \(contradiction, .*\) is a label of this task \(a, b\)",
         ),
-        (tag.Tag(labels=("O", "X"), top=TOP), tag.Tag(labels=("O", "X")), r"under its head \(task\.top\) is"),
+        (tag.Tag(labels=("O", "X"), top=TOP), tag.Tag(labels=("O", "X")), r"under its head \(task\.top\) differ"),
         (
             tag.Tag(labels=("O", "X"), top=TOP),
             tag.Tag(labels=("O", "X"), top=Top(mix=True, recurrent=5)),
-            r"under its head \(task\.top\) is another",
+            r"under its head \(task\.top\) differ",
         ),
     ],
 )
 def test_what_is_of_another_kind_stays_behind(one: Any, other: Any, said: str, tokenizer: Tokenizer) -> None:
     task, before = learned(one, tokenizer, seed=1), learned(other, tokenizer, seed=2)
     was = head(task)
-    found = keep(task, before)
+    found = transfer_head(task, before)
     assert (found.names, found.labels) == (frozenset(), ())
     assert re.search(said, found.note), found.note
     assert all(torch.equal(was[name], tensor) for name, tensor in head(task).items())

@@ -30,7 +30,6 @@ def numbers_of(allowed: np.ndarray, first: int = 0) -> np.ndarray:
 
 
 def in_words(allowed: np.ndarray, seed: int) -> np.ndarray:
-    """Where words go on: nearly half of the places, never the first of a row."""
     continues = np.random.default_rng(seed).random(allowed.shape) < 0.45
     continues[:, 0] = False
     return continues
@@ -222,11 +221,11 @@ def test_spans_against_a_plain_loop(allowed: np.ndarray, share: float, key: int,
 
 def test_lengths_of_spans() -> None:
     """Geometric with 0.2, cut at ten words: 3.8 on average."""
-    found = np.bincount(masking._lengths(chance.unit(3, np.arange(10**6))), minlength=11)[1:] / 10**6
+    found = np.bincount(masking._span_lengths(chance.unit(3, np.arange(10**6))), minlength=11)[1:] / 10**6
     shares = 0.2 * 0.8 ** np.arange(10)
     assert found == pytest.approx(shares / shares.sum(), abs=2e-3)
     assert (np.arange(1, 11) * found).sum() == pytest.approx(3.797, abs=0.01)
-    ends = masking._lengths(np.asarray([0.0, 1 - 2**-53]))
+    ends = masking._span_lengths(np.asarray([0.0, 1 - 2**-53]))
     assert ends.tolist() == [1, 10]
 
 
@@ -438,7 +437,6 @@ def test_shares_that_cannot_be(mask_prob: Any, said: str) -> None:
 
 
 def test_unused_slots_stand_at_0_and_weigh_0() -> None:
-    """As many slots as are asked for, also where a row has fewer places, with and without replacement."""
     allowed, numbers = np.array([[False, True, True]]), np.array([4])
     for way in (masking.choose, masking.choose_again):
         places, weights = way(allowed, np.array([2]), 5, 7, numbers)

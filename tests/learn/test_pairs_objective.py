@@ -220,12 +220,12 @@ pack = false
 
 def test_what_does_not_go_together(store: Store, tokenizer: Tokenizer) -> None:
     settings = mlm_nsp.MlmNsp()
-    with pytest.raises(RecipeError, match=r"phase\.pack: found true; wanted false: a pair stands alone in its row"):
+    with pytest.raises(RecipeError, match=r"phase\.pack: found true; wanted false: a row has one pair"):
         settings.rows([store], [1.0], tokenizer, phase(pack=True), 0)
     with pytest.raises(RecipeError, match=r"phase\.length: found 4, of which 3 are special tokens; wanted 5 or more"):
         settings.rows([store], [1.0], tokenizer, phase(4), 0)
     for model in (gpt2, roberta):
-        with pytest.raises(RecipeError, match=r"objective\.kind: mlm_nsp with a model that has no head for pairs"):
+        with pytest.raises(RecipeError, match=r"objective\.kind: mlm_nsp with a model without a head for pairs"):
             settings.build(choice(model)(width=32, layers=1, heads=2), tokenizer)  # type: ignore[attr-defined]
     for wrong in ({"mask_prob": 0.0}, {"keep": 0.6, "swap": 0.6}, {"short": 1.5}, {"most": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -41,7 +41,6 @@ def built(encoded: Encoded, **changed: Any) -> rtd.Replaced:
 
 
 def rebuilt(batch: Any) -> torch.Tensor:
-    """What stood in the rows before the masks."""
     return rtd.put(batch.tokens, batch.predicted_positions, batch.weights, batch.targets)
 
 
@@ -74,7 +73,6 @@ def test_places_and_masks_are_as_electra_counts_them(encoded: Encoded, pack: boo
     [(0.15, 128, 19), (0.15, 256, 39), (0.15, 512, 79), (0.25, 512, 130), (0.01, 16, 1)],
 )
 def test_places_of_a_row_as_electra_writes_them(mask_prob: float, length: int, slots: int) -> None:
-    """Its `max_predictions_per_seq`, which a short row alone does not tell from the plain share."""
     assert rtd.Rtd(mask_prob=mask_prob).slots(length) == slots
 
 
@@ -90,7 +88,6 @@ def test_rows_are_drawn_anew_and_the_same_in_any_batch(encoded: Encoded) -> None
 
 
 def test_a_fake_is_what_is_not_the_real_token(encoded: Encoded) -> None:
-    """The generator's own right guesses are real; padding is not judged; [CLS] and [SEP] are."""
     objective = built(encoded)
     batch = rows_of(encoded, rtd.Rtd(), pack=False).batch(np.arange(64))
     with torch.no_grad():
@@ -181,11 +178,11 @@ def test_what_generators_are_left_to_the_model() -> None:
     assert rtd.Rtd(share="none").others(MODEL)["generator"].embedding == 8
     assert rtd.Rtd(share="all").others(MODEL) == {}
     assert rtd.Rtd(generator=rtd.Generator(width=32)).others(MODEL)["generator"].width == 32
-    with pytest.raises(RecipeError, match=r"generator\.width: found 33, wider than the 32 of its discriminator"):
+    with pytest.raises(RecipeError, match=r"generator\.width: found 33, more than the model's width of 32"):
         rtd.Rtd(generator=rtd.Generator(width=33)).others(MODEL)
     with pytest.raises(RecipeError, match=r"objective\.generator\.heads: found 3; wanted a divisor"):
         rtd.Rtd(generator=rtd.Generator(width=16, heads=3)).others(MODEL)
-    with pytest.raises(RecipeError, match=r'objective\.generator: found a size of its own with share = "all"'):
+    with pytest.raises(RecipeError, match=r'objective\.generator: found a size with share = "all"'):
         rtd.Rtd(share="all", generator=SMALL).others(MODEL)
 
 
@@ -193,7 +190,7 @@ def test_duplicates_are_mixed_as_the_reference_does() -> None:
     tokens = torch.arange(10, 18)[None].clone()
     places, counted = torch.tensor([[3, 3, 5, 0]]), torch.tensor([[1.0, 1.0, 1.0, 0.0]])
     words = torch.tensor([[40, 45, 60, 99]])
-    found = rtd.mixed_in(tokens, places, counted, words)
+    found = rtd.put_mixed(tokens, places, counted, words)
     assert found.tolist() == [[10, 11, 12, 42, 14, 60, 16, 17]]
     plain = rtd.put(tokens, torch.tensor([[3, 5, 0, 0]]), torch.tensor([[1.0, 1.0, 0.0, 0.0]]), words)
     assert plain.tolist() == [[10, 11, 12, 40, 14, 45, 16, 17]]
@@ -278,10 +275,10 @@ def test_settings_that_cannot_be_are_refused(change: dict[str, float], said: str
 
 def test_networks_that_cannot_be_are_refused(encoded: Encoded) -> None:
     wide = rtd.Rtd(generator=rtd.Generator(width=64))
-    with pytest.raises(RecipeError, match=r"generator\.width: found 64, wider than the 32 of its discriminator"):
+    with pytest.raises(RecipeError, match=r"generator\.width: found 64, more than the model's width of 32"):
         wide.build(MODEL, encoded.tokenizer)
     both = rtd.Rtd(generator=SMALL, share="all")
-    with pytest.raises(RecipeError, match=r"generator: found a size of its own with share"):
+    with pytest.raises(RecipeError, match=r"generator: found a size with share"):
         both.build(MODEL, encoded.tokenizer)
     with pytest.raises(RecipeError, match=r"phase.length: found 4; wanted 5 or more"):
         rows_of(encoded, rtd.Rtd(), pack=True, length=4)
@@ -292,7 +289,7 @@ def test_networks_that_cannot_be_are_refused(encoded: Encoded) -> None:
     odd = rtd.Rtd(generator=rtd.Generator(width=16, heads=3))
     with pytest.raises(RecipeError, match=r"generator\.heads: found 3; wanted a divisor of the width 16"):
         odd.build(MODEL, encoded.tokenizer)
-    with pytest.raises(RecipeError, match="rtd with a model that has no head to detect fakes"):
+    with pytest.raises(RecipeError, match="rtd with a model without a detection head"):
         rtd.Rtd().build(bert.Bert(width=32, layers=1), encoded.tokenizer)
 
 

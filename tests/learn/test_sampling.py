@@ -16,7 +16,7 @@ CHANCES = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01])
 
 
 def best(draw: Draw, scores: torch.Tensor, slots: slice, targets: torch.Tensor) -> torch.Tensor:
-    """A word for each of some slots, from their scores, as the loss asks for it."""
+    """Draw a word for each slot from its scores, as the loss does."""
     shares = (scores if draw.plain else draw.tempered(scores, targets)).softmax(1)
     return draw.word(shares, draw.block(draw.sums(shares), slots), slots)[1]
 

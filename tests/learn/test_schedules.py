@@ -122,7 +122,6 @@ def test_a_ramp_goes_from_its_start_to_its_end() -> None:
 
 
 def test_a_course_of_its_own_length_is_cut_off_or_has_ended() -> None:
-    """Four steps of a course of eight, and of one of two, warm-up included."""
     long, short = Schedule("linear", end=0.2, over=8), Schedule("linear", end=0.2, over=2)
     assert [factor(long, step, 4, 0) for step in range(4)] == pytest.approx([1, 0.9, 0.8, 0.7])
     assert [factor(short, step, 4, 0) for step in range(4)] == pytest.approx([1, 0.6, 0.2, 0.2])
@@ -137,7 +136,6 @@ def test_a_course_of_its_own_length_is_cut_off_or_has_ended() -> None:
 
 
 def test_one_over_the_root_of_steps() -> None:
-    """The peak stands for as many steps as its warm-up had, or for 10,000."""
     root = Schedule("inverse_sqrt")
     assert [factor(root, step, 20, 4) for step in (0, 3, 4, 5, 12)] == pytest.approx(
         [0.25, 1, 1, math.sqrt(4 / 5), math.sqrt(4 / 12)]

@@ -165,7 +165,7 @@ def test_what_is_no_objective_is_refused() -> None:
     Made.__module__ = "ordsmed.learn.objectives.made"
     settings = Made()
     settings.gives = torch.nn.Linear(1, 1)
-    with pytest.raises(RecipeError, match=r"build\(\) gives a Linear; wanted an ordsmed.learn.objective.Objective"):
+    with pytest.raises(RecipeError, match=r"build\(\) returns a Linear; wanted an ordsmed.learn.objective.Objective"):
         built(settings, None, Signs())  # type: ignore[arg-type]
 
     class Half(Objective):
@@ -177,13 +177,13 @@ def test_what_is_no_objective_is_refused() -> None:
 
     for name, value in (("model", torch.nn.Linear(1, 1)), ("model_settings", BERT), ("weights", {"half": 1.0})):
         settings.gives = settings.gives if isinstance(settings.gives, Half) else Half()
-        with pytest.raises(RecipeError, match=rf"Half has no `self\.{name}`; wanted it, set in __init__"):
+        with pytest.raises(RecipeError, match=rf"Half has no `self\.{name}`; wanted one set in __init__"):
             built(settings, None, Signs())  # type: ignore[arg-type]
         setattr(settings.gives, name, value)
     assert built(settings, None, Signs()) is settings.gives  # type: ignore[arg-type]
     for old, now in (("judge", "validate"), ("told", "describe"), ("heed", "update_settings")):
         settings.gives = type("Old", (Half,), {old: lambda self, batch: {}})()
-        with pytest.raises(RecipeError, match=f"Old has `{old}`; wanted `{now}`, as it is called now"):
+        with pytest.raises(RecipeError, match=f"Old has `{old}`; wanted its new name `{now}`"):
             built(settings, None, Signs())  # type: ignore[arg-type]
 
 
@@ -255,10 +255,10 @@ def test_what_cannot_be_is_refused(settings: Any, how: dict[str, Any]) -> None:
 def test_objectives_and_families_that_do_not_go_together(tokenizer: Tokenizer) -> None:
     causal = gpt2.Gpt2(width=16, layers=1, heads=2)
     for settings, family, said in (
-        (mlm.Mlm(), causal, "mlm with a model that sees only what stands before"),
-        (clm.Clm(), BERT, "clm with a model that sees what it is to guess"),
-        (bilm.BiLm(samples=0), BERT, "bilm with a model that carries no state"),
-        (rtd.Rtd(), BERT, "rtd with a model that has no head to detect fakes"),
+        (mlm.Mlm(), causal, "mlm with a causal model"),
+        (clm.Clm(), BERT, "clm with a bidirectional model"),
+        (bilm.BiLm(samples=0), BERT, "bilm with a model without a carried state"),
+        (rtd.Rtd(), BERT, "rtd with a model without a detection head"),
         (mlm_nsp.MlmNsp(), bert.Bert(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),
         (rtd.Rtd(), electra.Electra(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),
         (bilm.BiLm(samples=5), ELMO, r"objective\.samples: found 5, more than half of the 8 words"),

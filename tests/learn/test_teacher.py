@@ -1,4 +1,4 @@
-"""A teacher's scores: the loss beside its formula, what learns and what does not, and what a validation says."""
+"""Distillation: the loss compared with its formula, which weights are trained, and validation."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_run_learns_from_a_larger_one(recipe: Recipe, kind: str, objective: st
 
 def test_what_cannot_teach_is_refused(recipe: Recipe) -> None:
     causal = pretrain(str(recipe("causal", "gpt2", "clm", steps=2)))
-    with pytest.raises(RecipeError, match=r"objective\.teacher\.run: found a model of NextTokens"):
+    with pytest.raises(RecipeError, match=r"objective\.teacher\.run: found a model with NextTokens"):
         taught(recipe, "small", f"objective.teacher={{run='{causal}'}}", steps=2)
     with pytest.raises(RecipeError, match=r"layout\.tensor: found 2 beside a teacher"):
         PretrainingPlan.read(str(recipe("split")), [f"objective.teacher={{run='{causal}'}}"], layout="1x1x2", devices=2)

@@ -1,4 +1,4 @@
-"""What stands between a network and a head: the layers that are read, their mix, and the LSTM over each example."""
+"""Layers between a network and a head: the states that are read, their mix, and the LSTM over each example."""
 
 from __future__ import annotations
 
@@ -268,10 +268,9 @@ def test_fresh_weights() -> None:
 
 
 def test_what_nothing_has_cannot_be_set() -> None:
-    """Layers and dropout of a top that is none; with a mix or an LSTM they are somebody's."""
     of_bert, of_elmo = FAMILIES["bert"], FAMILIES["elmo"]
     for wrong in (Top(layers=2), Top(dropout=0.3), Top(mix=False, recurrent=0, layers=2)):
-        with pytest.raises(RecipeError, match=r"task\.top: found layers or dropout, with nothing that has them"):
+        with pytest.raises(RecipeError, match=r"task\.top: found layers or dropout without layers that use them"):
             wrong.for_family(of_bert)
     assert Top(mix=True, dropout=0.3).for_family(of_bert) == Top(mix=True, recurrent=0, dropout=0.3)
     assert Top(recurrent=4, layers=2).for_family(of_bert) == Top(mix=False, recurrent=4, layers=2, dropout=0.1)

@@ -99,8 +99,8 @@ def cells(rows: int, steps: int, width: int, count: int, *, dtype: torch.dtype =
         return [*(out.detach() for out in outs), *torch.autograd.grad(outs, [*xs, *weights], [x.detach() for x in xs])]
 
     name = f"LSTM {rows} x {steps}, {count} cells, {str(dtype)[6:]}"
-    print(f"{name}: {apart(learned(lstm.together), learned(lstm.in_turn))} apart", flush=True)
-    both(name, partial(learned, lstm.together), partial(learned, lstm.in_turn))
+    print(f"{name}: {apart(learned(lstm.together), learned(lstm.one_by_one))} apart", flush=True)
+    both(name, partial(learned, lstm.together), partial(learned, lstm.one_by_one))
 
 
 def sums(rows: int, width: int, *, after: bool, dtype: torch.dtype = BF16) -> None:

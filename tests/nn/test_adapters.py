@@ -156,7 +156,9 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(RecipeError, match=r"adapters\.on: found query; wanted layers .*: down, gather, mix, up"):
         adapted(on=("mix", "query"))
     names = ", ".join(f"model.{name}" for name in ("words.weight", "places.weight", "types.weight", "norm.weight"))
-    with pytest.raises(RecipeError, match=rf"adapters\.learn: found norms, which fits no weight; .* names as {names}$"):
+    with pytest.raises(
+        RecipeError, match=rf"adapters\.learn: found norms, which matches no weight; .* such as {names}$"
+    ):
         adapted(learn="norms")
     small = elmo.Elmo(width=8, cells=8, highways=1, filters=((1, 4), (2, 4)))
     with pytest.raises(RecipeError, match=r"adapters: found a network of LSTMs \(ELMo\).*; wanted a Transformer"):

@@ -85,7 +85,7 @@ def test_both_paths_have_the_same_gradients(causal, parts, monkeypatch):
 @pytest.mark.parametrize("parts", [None, documents()], ids=["one text", "packed"])
 def test_head_by_head_is_torch_s_operators_one_by_one(causal, parts, at_a_time, monkeypatch):
     """To the last digits, dropout and its gradients included: each machine sums small products up as it likes."""
-    monkeypatch.setattr(cpu_attention, "HELD", at_a_time)
+    monkeypatch.setattr(cpu_attention, "HEAD_SCORES", at_a_time)
     layer, seen = layer_of(causal, 0.4).train(), visibility(parts, causal=causal)
     fused, gradient = torch.randn(B, T, H, 3, D // H, requires_grad=True), torch.randn(B, T, H, D // H)
     begin_micro_batch(3)
@@ -123,7 +123,7 @@ SEEN = {
 @pytest.mark.parametrize("seen", SEEN)
 def test_slopes_by_blocks_are_those_of_torch_s_kernel(seen, causal, held, queries, monkeypatch):
     """In bf16 without dropout, however long its blocks are."""
-    monkeypatch.setattr(cpu_attention, "HELD_IN_HALF", held)
+    monkeypatch.setattr(cpu_attention, "BLOCK_SCORES", held)
     monkeypatch.setattr(cpu_attention, "QUERIES", queries)
     counted = []
     plain = BackByBlocks.apply
@@ -172,7 +172,7 @@ class Looker(nn.Module):
 @pytest.fixture
 def cheap(monkeypatch):
     """Calls that cost nothing: runs are always cheaper."""
-    monkeypatch.setattr(attention, "CALL", 0)
+    monkeypatch.setattr(attention, "CALL_COST", 0)
 
 
 @pytest.mark.parametrize(("causal", "reach"), [(True, None), (False, None), (False, 1), (False, 3)])
@@ -206,7 +206,7 @@ def test_runs_are_texts_and_padding_where_they_are_cheaper_than_a_mask(cheap, mo
     assert runs(torch.tensor([[0, 1, 1]])) is None, "padding in front"
     assert runs(torch.tensor([[1, 2, 0], [1, 1, 1]])) == (1, 1, 1, 3)
     assert runs(torch.tensor([[1, 1, 0], [1, 1, 1]])) is None, "a text a row"
-    monkeypatch.setattr(attention, "CALL", H * (2 * 11**2 - (16 + 25 + 4 + 121)) // 4)
+    monkeypatch.setattr(attention, "CALL_COST", H * (2 * 11**2 - (16 + 25 + 4 + 121)) // 4)
     assert runs(documents()) is None
 
 
@@ -286,7 +286,7 @@ def test_what_a_cache_lets_new_tokens_see() -> None:
     seen = cache.visible(2, torch.tensor([[2, 3]]), cpu)
     assert seen is not None
     assert seen.tolist() == [[[[False, True, True, False], [False, False, False, True]]]]
-    with pytest.raises(ValueError, match="of all tokens of a cache, or of none"):
+    with pytest.raises(ValueError, match="documents for some tokens; wanted them for all tokens or for none"):
         cache.visible(1, None, cpu)
 
 
@@ -363,8 +363,8 @@ def test_one_token_more_sees_all_that_was_read():
     layer, x = layer_of(True).eval(), torch.randn(2, 6, D)
     with torch.no_grad():
         whole, kept = layer(x, None), KeyValueCache()
-        layer(x[:, :5], None, kept=kept)
-        torch.testing.assert_close(layer(x[:, 5:], None, kept=kept), whole[:, 5:], rtol=1e-4, atol=1e-5)
+        layer(x[:, :5], None, cache=kept)
+        torch.testing.assert_close(layer(x[:, 5:], None, cache=kept), whole[:, 5:], rtol=1e-4, atol=1e-5)
 
 
 def test_products_are_scaled_as_asked():
@@ -398,5 +398,5 @@ def test_slopes_by_blocks_are_of_as_many_scores_as_the_cache_holds(shape, keys):
     for rows, heads in cpu_attention._chunks(torch.Size(shape), keys):
         count[rows, heads] += 1
         some = count[rows, heads].numel()
-        assert some == 1 or some * min(shape[2], cpu_attention.QUERIES) * keys <= cpu_attention.HELD_IN_HALF
+        assert some == 1 or some * min(shape[2], cpu_attention.QUERIES) * keys <= cpu_attention.BLOCK_SCORES
     assert (count == 1).all()

@@ -248,7 +248,6 @@ def test_what_blocks_add_is_dropped_and_never_what_they_add_to(family, branch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.37, 0.999])
 def test_a_mask_is_made_in_the_numbers_it_is_used_in(rate: float, dtype: torch.dtype) -> None:
-    """The same bits as one that is made in fp32 and rounded; which elements are kept, the bytes tell."""
     dropped = min(max(round(rate * 256), 1), 255)
     bytes_ = np.random.SFC64([5, 6]).random_raw(13).view(np.uint8)[:99].reshape(9, 11)
     wanted = torch.from_numpy(np.where(bytes_ >= dropped, np.float32(256 / (256 - dropped)), np.float32(0))).to(dtype)

@@ -1,4 +1,4 @@
-"""Folders of others: sizes that their weights cannot have, rows of padding, where a second network stands, heads."""
+"""Folders of other programs: impossible sizes, padding rows, the location of a second network, heads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ def change(folder: Path, **config: Any) -> None:
     ],
 )
 def test_sizes_that_the_weights_beside_them_cannot_have(folder: Path, config: dict[str, int], told: str) -> None:
-    """Before anything of such a size is made; what is there is told in full."""
     held = (folder / "model.safetensors").stat().st_size
     assert foreign.settings(folder).layers == 2
     change(folder, **config)
@@ -75,7 +74,6 @@ def test_how_many_rows_may_stand_behind_the_vocabulary(
 
 
 def test_where_a_generator_stands(tmp_path: Path) -> None:
-    """In the discriminator's folder, or beside it under its name; an objective of two takes both."""
     torch.manual_seed(1)
     family = electra.Electra(**SHAPE)
     made = shaken(rtd.Rtd(share="none").build(family, Signs()))  # type: ignore[arg-type]

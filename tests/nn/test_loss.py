@@ -165,7 +165,6 @@ def test_scores_of_any_size(size: float) -> None:
 def written_down(
     hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor, drawn: Tensor
 ) -> Tensor:
-    """A sampled softmax as its formula stands: the target first, then the candidates that are not it."""
     own = (hidden * table[targets]).sum(1) + bias[targets]
     others = (hidden @ table[drawn].T + bias[drawn]).masked_fill(drawn[None] == targets[:, None], -torch.inf)
     scores = torch.cat([own[:, None], others], 1)
@@ -395,7 +394,7 @@ def test_a_sampled_loss_takes_rows_of_places() -> None:
 def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, three chunks of rows and a vocabulary that needs 14 more words to be even."""
     monkeypatch.setattr(loss, "BY_HAND", ())
-    monkeypatch.setattr(loss, "PITCH", 64)
+    monkeypatch.setattr(loss, "ALIGNMENT", 64)
     monkeypatch.setattr(loss, "DEVICE_SCORES", 13 * V)
 
 
@@ -499,7 +498,6 @@ def rounded_once(scores: Tensor, hidden: Tensor, table: Tensor, targets: Tensor)
 def test_gradients_in_bf16_are_no_rougher_than_softmax_less_1_rounded_once(
     share: float, by_hand: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside fp64, of the scores as either way has them: hidden states, table and bias; in several chunks."""
     monkeypatch.setattr(loss, "BY_HAND", by_hand)
     monkeypatch.setattr(loss, "CHUNK_SCORES", 100 * 300)
     monkeypatch.setattr(loss, "DEVICE_SCORES", 100 * 300)
@@ -612,10 +610,10 @@ def test_the_first_of_equal_words_is_the_best_in_tiles(monkeypatch: pytest.Monke
 def test_a_rank_without_words_offers_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where all scores are minus infinity, as those of a rank that holds none."""
     bare = loss.Range(None, 98, 0, 49)
-    monkeypatch.setattr(loss.Range, "agree", lambda self, values, by=None: values)
+    monkeypatch.setattr(loss.Range, "reduce", lambda self, values, by=None: values)
     nothing = torch.full((2,), -torch.inf)
     assert (
-        loss._agreed_best(nothing, torch.zeros(2, dtype=torch.int64), bare).tolist()
+        loss._ranks_best(nothing, torch.zeros(2, dtype=torch.int64), bare).tolist()
         == [torch.iinfo(torch.int64).max] * 2
     )
 
@@ -629,7 +627,6 @@ def test_a_targets_score_of_a_sampled_loss_is_summed_up_in_fp32() -> None:
 
 
 def test_what_learns_nothing_collects_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frozen network and head with a loss that is only told."""
     hidden, table, bias, targets, weights = (x.detach() for x in asked())
     monkeypatch.setattr(loss, "_Gradients", None)
     assert torch.isfinite(token_loss(hidden, table, bias, targets, weights))

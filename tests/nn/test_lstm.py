@@ -30,7 +30,6 @@ def inputs(cells: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def written_down(lstm: Lstm, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The reference's cell as its formulas stand."""
     found = []
     for step in x:
         i, f, g, o = (step @ lstm.enter.T + h @ lstm.carry.T + lstm.bias).chunk(4, 1)
@@ -120,7 +119,7 @@ def test_a_person_is_told_which_runs() -> None:
     assert describe(False, 3.0, 3.0) == "LSTM: exact cell, clipped at every step (cell at 3 and projection at 3)"
     assert describe(False, 0.0, 0.0) == "LSTM: exact cell, without clipping"
     assert describe(True, 0.0, 0.0) == "LSTM: torch's fused kernel"
-    assert "cannot clip inside a window" in describe(True, 3.0, 3.0)
+    assert "clips only at the end of a window" in describe(True, 3.0, 3.0)
 
 
 def test_what_torch_has_no_fused_kernel_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +132,7 @@ def test_what_torch_has_no_fused_kernel_for_is_said(monkeypatch: pytest.MonkeyPa
         return lacks_fused(device, precision, projects=projects)
 
     for version, cudnn in (("2.9.1+cu128", 91_400), ("2.10.0+cu128", 91_002)):
-        assert of(version, cudnn, "bf16") == "NVIDIA's kernel takes bf16 from torch 2.10 with cuDNN 9.13 on"
+        assert of(version, cudnn, "bf16") == "NVIDIA's kernel supports bf16 with torch 2.10, cuDNN 9.13 or later"
         assert of(version, cudnn, "fp16") == of(version, cudnn, "bf16", "cpu") == ""
     assert of("2.10.0+cu128", 91_300, "bf16") == of("2.13.0", None, "bf16") == ""
     monkeypatch.setattr(torch.version, "hip", "7.0")

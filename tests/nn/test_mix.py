@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ordsmed.nn.mix import ScalarMix, normed
+from ordsmed.nn.mix import ScalarMix, normalized
 
 LAYERS = torch.randn(3, 2, 5, 4, generator=torch.Generator().manual_seed(1))
 
@@ -43,15 +43,15 @@ def test_the_penalty_is_the_sum_of_squares():
 def test_the_norm_is_over_all_tokens_that_count():
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
     layer = LAYERS[0].clone()
-    found = normed(layer, mask)
+    found = normalized(layer, mask)
     counted = found[mask.bool()]
     assert counted.mean().item() == pytest.approx(0, abs=1e-6)
     assert counted.square().mean().item() == pytest.approx(1, abs=1e-5)
     layer[1, 2:] = 1e6  # padding changes nothing
-    torch.testing.assert_close(normed(layer, mask)[mask.bool()], counted)
+    torch.testing.assert_close(normalized(layer, mask)[mask.bool()], counted)
     mix = set_to(ScalarMix(3, norm=True), [0.0, 0.0, 50.0], 2.0)
-    torch.testing.assert_close(mix(LAYERS, mask), 2 * normed(LAYERS[2], mask))
-    assert torch.isfinite(normed(torch.ones(2, 3))).all()
+    torch.testing.assert_close(mix(LAYERS, mask), 2 * normalized(LAYERS[2], mask))
+    assert torch.isfinite(normalized(torch.ones(2, 3))).all()
 
 
 def test_another_number_of_layers_is_refused():

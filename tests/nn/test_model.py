@@ -41,7 +41,6 @@ CUT = math.sqrt(1 - 4 * math.exp(-2) / math.sqrt(2 * math.pi) / math.erf(math.sq
 
 @pytest.mark.parametrize(("settings", "others"), FRESH, ids=lambda x: type(x).__module__ if hasattr(x, "width") else "")
 def test_fresh_weights(settings: Any, others: dict[str, float]) -> None:
-    """Normal with the spread that is asked for, ModernBERT's cut off at twice of it; biases 0, norms 1."""
     torch.manual_seed(3)
     model = settings.build(WORDS)
     parts = {"model": model, "head": settings.token_head(model)}
@@ -214,16 +213,19 @@ def test_activations_are_those_of_their_names() -> None:
     from transformers.activations import ACT2FN
 
     x = torch.linspace(-4, 4, 101)
-    for there, here in activations.THEIRS.items():
+    for there, here in activations.HUGGING_FACE.items():
         wanted = torch.tanh(x) if there == "tanh" else ACT2FN[there](x)
         torch.testing.assert_close(activations.ACTIVATIONS[here](x), wanted, rtol=1e-5, atol=1e-6)
-        assert activations.THEIRS[activations.theirs(here)] == here
-    assert (activations.theirs("gelu"), activations.theirs("gelu_tanh")) == ("gelu", "gelu_new")
-    assert (activations.theirs("silu"), activations.ours({}, "act", "gelu_new")) == ("silu", "gelu_tanh")
-    assert activations.ours({"act": "swish"}, "act", "gelu") == "silu"
+        assert activations.HUGGING_FACE[activations.hugging_face_name(here)] == here
+    assert (activations.hugging_face_name("gelu"), activations.hugging_face_name("gelu_tanh")) == ("gelu", "gelu_new")
+    assert (activations.hugging_face_name("silu"), activations.from_config({}, "act", "gelu_new")) == (
+        "silu",
+        "gelu_tanh",
+    )
+    assert activations.from_config({"act": "swish"}, "act", "gelu") == "silu"
     with pytest.raises(ValueError, match="act: found mish; wanted gelu or"):
-        activations.ours({"act": "mish"}, "act", "gelu")
-    assert set(activations.ACTIVATIONS) == set(activations.THEIRS.values())
+        activations.from_config({"act": "mish"}, "act", "gelu")
+    assert set(activations.ACTIVATIONS) == set(activations.HUGGING_FACE.values())
 
 
 @pytest.mark.parametrize("m", [bert, megatron_bert, electra])
@@ -248,7 +250,6 @@ def test_a_masked_head_norms_last() -> None:
 
 
 def test_types_in_fp32_make_no_stream_of_fp32() -> None:
-    """Norms that stand before leave the sum as it came: it must be in 16 bits from the embeddings on."""
     settings = megatron_bert.MegatronBert(width=64, layers=1, heads=1)
     network = settings.build(30)
     precision.return_half(network, Layout(precision="bf16"))

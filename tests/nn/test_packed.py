@@ -1,4 +1,4 @@
-"""Packed layers: products by hand, of any number of rows, with the activation in them; what a CPU lacks is told."""
+"""Packed layers: compared with plain products, for any number of rows, with fused activations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ordsmed.nn import packed_layers
-from ordsmed.nn.activations import ACTIVATIONS, bent
+from ordsmed.nn.activations import ACTIVATIONS, activated
 from ordsmed.nn.models import bert
 from ordsmed.nn.packed_layers import HalfLayer, Int8Layer, installed, lacks_bf16, lacks_int8, layers_of, quantized
 
@@ -98,7 +98,7 @@ def test_activations_are_made_with_the_product_or_after_it(kind: type, name: str
     own, x = layer(), torch.randn(20, 48)
     product = kind(own)
     with installed([(own, product)]):
-        out = bent(own, ACTIVATIONS[name], x)
+        out = activated(own, ACTIVATIONS[name], x)
     wanted = ACTIVATIONS[name](product(x).float())
     assert torch.allclose(out.float(), wanted, rtol=2e-2, atol=2e-2)
     assert "forward" not in vars(own)
@@ -117,7 +117,7 @@ def test_who_cannot_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lacks_int8(torch.device("cuda")) == "is for CPUs, and the model is on cuda"
     assert lacks_bf16(torch.device("cuda"))
     monkeypatch.setattr(packed_layers.platform, "machine", lambda: "aarch64")
-    assert lacks_int8(CPU) == "was not tried on aarch64"
+    assert lacks_int8(CPU) == "was not tested on aarch64"
     monkeypatch.undo()
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert lacks_bf16(CPU)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ordsmed.nn.models.modern import angles
-from ordsmed.nn.rotary import parted, turned
+from ordsmed.nn.rotary import split_rotated, turned
 
 B, T, H, D = 2, 7, 3, 16
 
@@ -16,7 +16,7 @@ def gradients(by_hand: bool, dtype: torch.dtype, asked: str = "qkv") -> list[Ten
     fused = torch.randn(B, T, H, 3, D, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
     turn = angles(torch.arange(T).expand(B, -1), 50.0, D)
     if by_hand:
-        parts = parted(fused, turn)
+        parts = split_rotated(fused, turn)
     else:
         query, key, value = fused.unbind(3)
         parts = turned(query, turn), turned(key, turn), value
@@ -45,7 +45,7 @@ def test_in_16_bits_slopes_are_rounded_once() -> None:
 
 def test_a_place_turns_by_its_angle() -> None:
     turn = angles(torch.tensor([[0, 1]]), 1.0, 2)
-    query, key, value = parted(torch.tensor([1.0, 0.0]).expand(1, 2, 1, 3, 2), turn)
+    query, key, value = split_rotated(torch.tensor([1.0, 0.0]).expand(1, 2, 1, 3, 2), turn)
     wanted = torch.tensor([[1.0, 0.0], [torch.tensor(1.0).cos(), torch.tensor(1.0).sin()]])
     assert torch.allclose(query[0, :, 0], wanted)
     assert torch.equal(query, key)

@@ -189,7 +189,6 @@ def test_a_bert_without_a_pooler_begins_a_fresh_one(tmp_path):
 
 
 def test_a_network_that_is_not_whole_is_refused(tmp_path):
-    """A head of another kind may lack or stand there, a layer may not."""
     folder = hub_folder(pretrained("gpt2"), tmp_path / "hub")
     held = weights.read(folder / "model.safetensors")
     weights.write(folder / "model.safetensors", {k: v for k, v in held.items() if k != "transformer.h.1.ln_2.bias"})

@@ -205,7 +205,7 @@ def test_rows_of_both_kinds_and_too_many_texts_have_masks(called: list[str], mon
     assert isinstance(see(texts, causal=False, blocks=blocks), EndToEnd)
     assert isinstance(see(texts, causal=False, blocks=blocks, rows=torch.tensor([True, False, True])), Tensor)
     assert isinstance(see(texts, causal=False), Tensor)
-    monkeypatch.setattr(attention, "MOST", 7)
+    monkeypatch.setattr(attention, "MAX_TEXTS", 7)
     assert isinstance(see(texts, causal=False, blocks=blocks), Tensor)
     monkeypatch.undo()
     assert isinstance(see(texts, causal=False, blocks=blocks), Tensor), "a CPU has no such kernel"
@@ -256,16 +256,15 @@ def test_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
     assert why_not(GPU, half, 64) == "compute capability 8.0 (some GPU: 7.5)"
     assert why_not(GPU, half, 64, Accelerator("A100", (8, 0))) == ""
-    assert why_not(GPU, half, 64, Accelerator("MI210", (9, 0), amd=True)).startswith("a GPU of NVIDIA's")
+    assert why_not(GPU, half, 64, Accelerator("MI210", (9, 0), amd=True)).startswith("an NVIDIA GPU")
     monkeypatch.setattr(varlen, "has_windows", lambda: False)
     assert why_not(GPU, half, 64) == f"torch 2.11 or later (here: {torch.__version__})"
     monkeypatch.setattr(torch.version, "hip", "7.0")
-    assert why_not(GPU, half, 64).startswith("a GPU of NVIDIA's")
+    assert why_not(GPU, half, 64).startswith("an NVIDIA GPU")
 
 
 @pytest.mark.parametrize(("more", "has"), [("window_size: tuple[int, int] = (-1, -1)", True), ("", False)])
 def test_a_function_without_windows_is_none(more: str, has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2.10's tells causal by a flag."""
     module: Any = types.ModuleType("torch.nn.attention.varlen")
     exec(f"def varlen_attn(query, is_causal=False, {more}): ...", module.__dict__)
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -288,4 +287,4 @@ def test_the_installed_torch_takes_these_arguments(rate: float) -> None:
     assert (fused.grad.shape, fused.grad.dtype) == (fused.shape, torch.bfloat16)
     names = {argument.name for argument in torch.ops.aten._flash_attention_forward.default._schema.arguments}
     assert {"scale", "window_size_left", "window_size_right", "dropout_p", "cum_seq_q"} <= names
-    assert varlen.MOST == 2**16 - 1
+    assert varlen.MAX_TEXTS == 2**16 - 1

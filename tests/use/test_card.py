@@ -287,29 +287,29 @@ NUMBER = {"number": True, "scale": (1.0, 5.0)}
     [
         (
             classify.Classify(labels=("a", "b"), length=20),
-            "tells the class of a text: `a`, `b`.",
+            "predicts the class of a text: `a`, `b`.",
             'print(ask("Rain falls.", truncation=True, max_length=20))\n',
         ),
         (
             classify.Classify(labels=("a", "b"), second="other", length=20),
-            "tells the class of two texts: `a`, `b`.",
+            "predicts the class of two texts: `a`, `b`.",
             'print(ask({"text": "Rain falls.", "text_pair": "It is wet."}, truncation=True, max_length=20))\n',
         ),
         (
             classify.Classify(**NUMBER),
-            "tells a number of a text, from 1 to 5.",
+            "predicts a number for a text, from 1 to 5.",
             'print(ask("Rain falls.", truncation=True, max_length=128))\n',
         ),
         (
             tag.Tag(labels=("O", "B-X", "I-X")),
-            "tells the tag of each word: `O`, `B-X`, `I-X`.",
+            "predicts the tag of each word: `O`, `B-X`, `I-X`.",
             'model="x", aggregation_strategy="first")\n',
         ),
-        (tag.Tag(labels=("NOUN", "VERB")), "tells the tag of each word: `NOUN`, `VERB`.", 'model="x")\n'),
-        (squad.Squad(), "answers a question by a part of a text.", "print(context[places[start][0]"),
+        (tag.Tag(labels=("NOUN", "VERB")), "predicts the tag of each word: `NOUN`, `VERB`.", 'model="x")\n'),
+        (squad.Squad(), "answers a question by a part of a text.", "print(context[offsets[start][0]"),
         (
             squad.Squad(version="2.0", threshold=0.5, lowercase=True, longest_answer=9),
-            "answers a question by a part of a text, or says that it holds no answer.",
+            "answers a question by a part of a text, or reports that there is no answer.",
             'print("no answer" if scores[0, 0] - best.max() > 0.5 else context[',
         ),
     ],
@@ -358,7 +358,7 @@ def test_a_scale_that_no_class_can_keep_stands_in_the_code(tmp_path, tokenizer, 
     task, model = classify.Classify(**NUMBER, train="a", length=9), bert.Bert(**SMALL)
     found = Trained(task.build(model, tokenizer).eval(), tokenizer, model, tmp_path, learned=task)
     for tells in (True, False):
-        monkeypatch.setattr(classify, "told_scale", lambda *_, tells=tells: (1.0, 5.0) if tells else None)
+        monkeypatch.setattr(classify, "rescalable", lambda *_, tells=tells: (1.0, 5.0) if tells else None)
         asked = 'ask("Rain falls.", truncation=True, max_length=9)'
         scaled = f'1 + 4 * {asked}[0]["score"]'
         code = section(card.write(found, "x"), "How to use it")

@@ -184,5 +184,5 @@ def test_a_tokenizer_that_is_not_the_networks_is_refused(tmp_path):
     swapped = text.replace('"[PAD]"', '"[X]"').replace('"[UNK]"', '"[PAD]"').replace('"[X]"', '"[UNK]"')
     (tmp_path / "hub/tokenizer.json").write_text(swapped)
     for asked in (export, take_over):
-        with pytest.raises(DataError, match=r"hub: tokenizer: its padding token has the number 0; wanted 1: .*its own"):
+        with pytest.raises(DataError, match=r"hub: tokenizer: its padding token has the id 0; wanted 1, .*its own"):
             asked(tmp_path / "hub", tmp_path / "out")

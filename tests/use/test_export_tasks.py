@@ -323,7 +323,7 @@ def test_the_card_tells_task_files_scores_and_start(run, tmp_path, monkeypatch):
     monkeypatch.setattr(classify, "is_short", lambda text: text.startswith("gate"))
     card = (export(run, tmp_path / "out", licence="mit") / "README.md").read_text()
     scores = files.read_json(run / "scores.json")
-    assert "tells the class of a text: `boat`, `gate`." in card
+    assert "predicts the class of a text: `boat`, `gate`." in card
     assert "| dev | dev.tsv | 12 | 12 | " in card
     for name in ("accuracy", "macro_f1"):
         assert f"| {name} | {scores[name]:.4g} | {scores['guessing'][name]:.4g} |" in card

@@ -105,12 +105,12 @@ def test_the_card_tells_what_each_folder_holds(
 ) -> None:
     trained, out = exported
     told, inner = card.write(trained, str(out)), card.inner(trained, "out")
-    assert "goes on with texts, each token seeing those before it, and fills gaps" in told
+    assert "continues texts, reading them from left to right, and fills masked tokens" in told
     if trained.causal:
         assert inner == {}
-        assert "No class of transformers fills its gaps; `ordsmed fill` and `embed` do." in told
+        assert "No class of transformers fills its masks; `ordsmed fill` and `ordsmed embed` do." in told
         return
-    assert "of the token that comes next. The folder above fills gaps." in inner["causal"]
+    assert "for the next token. The folder above fills masked tokens." in inner["causal"]
     code = told.split("```python\n")[2].split("```")[0].replace("This is a", "w1 w2")
     (out.parent / "asks.py").write_text(code)
     runpy.run_path(str(out.parent / "asks.py"))

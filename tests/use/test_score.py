@@ -58,7 +58,7 @@ def test_predictions_for_other_rows_are_refused(tmp_path: Path) -> None:
     said.write_text(said.read_text().replace("3\ta\tb", "3\ta\t"))  # what is right was not known then
     assert score("classify", [str(data)], said)["accuracy"] == 50
     said.write_text(said.read_text().replace("3\ta\t", "3\ta\ta"))
-    found = r"predictions\.tsv: made for other data: 1 of 2 lines are not what they were, as 3: `a` then, `b` now"
+    found = r"predictions\.tsv: made for other data: 1 of 2 right answers have changed, such as 3: from `a` to `b`"
     with pytest.raises(DataError, match=found):
         score("classify", [str(data)], said)
 
@@ -70,7 +70,7 @@ def test_a_label_mended_since_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     said.write_text("line\tpredicted\tgold\n" + "".join(["2\t1\t1\n", *rows[1:]]))
     found = score("classify", [str(data)], said, ["task.number=true", 'task.metrics=["pearson","squared_error"]'])
     assert found["squared_error"] == pytest.approx(0.05)
-    assert "1 of 20 lines are not what they were, as 2: `1` then, `0` now" in capsys.readouterr().err
+    assert "1 of 20 right answers have changed, such as 2: from `1` to `0`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("head", ["", "index\tprediction\n"])
@@ -99,7 +99,7 @@ def test_null_odds_of_other_questions_are_not_used(tmp_path: Path, capsys: pytes
     said.write_text('{"q": "Ann"}')
     odds.write_text('{"q": -1.0}')
     assert score("squad-2.0", [str(data)], said)["best_f1"] == 100
-    assert "null_odds.json: tells the best_ scores" in capsys.readouterr().err
+    assert "null_odds.json: used for the best_ scores" in capsys.readouterr().err
     odds.write_text('{"other": -1.0}')
     assert "best_f1" not in score("squad-2.0", [str(data)], said)
     assert "null_odds.json: not used" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Head transfer: reuse a fine-tuned head for a task of the same kind, label by label.
 
-head for (contradiction, entailment, neutral)  ->  keep  ->  head for (entailment, not_entailment): entailment's row
+For example, a head for (contradiction, entailment, neutral) gives one for (entailment, not_entailment) the row of
+"entailment".
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,34 +14,34 @@ from ordsmed.learn.task import Task
 
 Scale = tuple[float, float]
 UNIT: Scale = (0.0, 1.0)
-MANY = 8  # most label names in a message
+MAX_LISTED = 8  # label names in a message
 
 
 @dataclass(frozen=True)
-class KeptHead:
-    names: frozenset[str] = frozenset()
-    note: str = ""
+class TransferredHead:
+    names: frozenset[str] = frozenset()  # of the copied tensors; empty if the heads do not fit
+    note: str = ""  # what was copied, or why not
     labels: tuple[str, ...] = ()  # labels whose rows were copied
 
 
-def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -> KeptHead:
+def transfer_head(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -> TransferredHead:
     """Copy the head of `learned`, and the layers under it (`top`), into `task` if both heads are of the same kind.
 
-    Labels are matched by name: rows of shared labels are copied, other labels keep their random weights. A head that
-    predicts numbers on the first of two `scales` is rescaled to predict the same numbers on the second. If the heads do
-    not fit, nothing is copied and the note gives the reason.
+    Labels are matched by name: rows of shared labels are copied, other labels keep their random weights. A head for
+    numbers, trained on the first of two `scales`, is rescaled to predict the same numbers on the second.
     """
     role, learned_role = head_of(task), head_of(learned)
     if not (role and learned_role):
-        return KeptHead()
+        return TransferredHead()
     if (role, task.number) != (learned_role, learned.number):
-        return KeptHead(note=f"its head, for {'a number' if learned.number else learned_role}, is of another kind")
+        return TransferredHead(note=f"its {_described(learned_role, learned)} is of another kind")
     tensors, learned_tensors = task.networks()[""].tensors(), learned.networks()[""].tensors()
     if _shapes(tensors, "top.") != _shapes(learned_tensors, "top."):
-        return KeptHead(note="what stands under its head (task.top) is another")
+        return TransferredHead(note="the layers under its head (task.top) differ")
     rows = _rows(task.labels, learned.labels)
     if task.labels and not rows:
-        return KeptHead(note=f"none of its labels ({_listed(learned.labels)}) is one of these ({_listed(task.labels)})")
+        note = f"none of its labels ({_listed(learned.labels)}) is a label of this task ({_listed(task.labels)})"
+        return TransferredHead(note=note)
     last = (f"{role}.out.weight", f"{role}.out.bias")
     kept = {}
     for name in [name for name in tensors if name.startswith((f"{role}.", "top.")) and name in learned_tensors]:
@@ -52,15 +53,15 @@ def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -
     missing = [name for name in tensors if name.startswith(f"{role}.") and name not in kept]
     if scales and scales[0] != scales[1]:
         if scales[0][0] != scales[1][0] and last[1] not in kept:
-            return KeptHead(note="its head has no bias, so it tells no numbers of another scale")
+            return TransferredHead(note="its head has no bias, so it cannot be rescaled to this task.scale")
         kept |= rescaled({name: kept[name] for name in last if name in kept}, *scales)
     if [name for name in missing if not name.startswith("joint.none.")]:  # SQuAD 1.1 heads have no "no answer"
-        return KeptHead(note=f"its {role} head is of another shape")
+        return TransferredHead(note=f"its {role} head has another shape")
     with torch.no_grad():
         for name, tensor in kept.items():
             tensors[name].copy_(tensor)
     names = tuple(task.labels[number] for number in rows)
-    return KeptHead(frozenset(kept), _note(role, task, names, bool(missing)), names)
+    return TransferredHead(frozenset(kept), _note(role, task, names, bool(missing)), names)
 
 
 def head_of(task: Task) -> str:
@@ -68,17 +69,17 @@ def head_of(task: Task) -> str:
     return next((role for role in task.networks()[""].modules if role not in ("model", "head", "top")), "")
 
 
-def rescaled(last: Mapping[str, Tensor], learned: Scale, meant: Scale) -> dict[str, Tensor]:
+def rescaled(last: Mapping[str, Tensor], learned: Scale, target: Scale) -> dict[str, Tensor]:
     """Return the last layer of a head for numbers, trained on one scale, rescaled to predict the same on another."""
-    ratio = (learned[1] - learned[0]) / (meant[1] - meant[0])
-    shift = (learned[0] - meant[0]) / (meant[1] - meant[0])
+    ratio = (learned[1] - learned[0]) / (target[1] - target[0])
+    shift = (learned[0] - target[0]) / (target[1] - target[0])
     return {name: tensor * ratio + (shift if name.endswith("bias") else 0.0) for name, tensor in last.items()}
 
 
-def told_scale(objective: nn.Module, learned: object) -> Scale | None:
-    """Return the scale that a head for numbers was trained on, if its last layer should and can be rescaled.
+def rescalable(objective: nn.Module, learned: object) -> Scale | None:
+    """Return the scale that a head for numbers was trained on, if an export should and can undo it, else None.
 
-    Otherwise return None. A last layer without a bias can only be rescaled if the scale starts at 0.
+    A last layer without a bias can only be rescaled if the scale starts at 0.
     """
     scale = getattr(learned, "scale", None) if getattr(objective, "number", False) else None
     if scale in (None, UNIT) or (scale[0] and objective.get_submodule("classify.out").bias is None):
@@ -86,9 +87,9 @@ def told_scale(objective: nn.Module, learned: object) -> Scale | None:
     return (float(scale[0]), float(scale[1]))
 
 
-def meant(objective: Task, learned: object) -> dict[str, Tensor]:
+def unscaled(objective: Task, learned: object) -> dict[str, Tensor]:
     """Return the last layer of a head for numbers, rescaled to predict unscaled numbers; {} for any other head."""
-    if not (scale := told_scale(objective, learned)):
+    if not (scale := rescalable(objective, learned)):
         return {}
     tensors = objective.networks()[""].tensors()
     return rescaled({n: tensor.detach() for n, tensor in tensors.items() if n.startswith("classify.out.")}, scale, UNIT)
@@ -96,8 +97,7 @@ def meant(objective: Task, learned: object) -> dict[str, Tensor]:
 
 def _note(role: str, task: Task, kept: Sequence[str], partly: bool) -> str:
     if not task.labels:
-        head = "head for a number" if task.number else f"{role} head"
-        return f"and its {head}" + (", which learns anew to refuse" if partly else "")
+        return f"and its {_described(role, task)}" + (", with a random score for no answer" if partly else "")
     fresh = [label for label in task.labels if label not in kept]
     if not fresh:
         return f"and its {role} head with all {len(kept)} labels"
@@ -106,11 +106,14 @@ def _note(role: str, task: Task, kept: Sequence[str], partly: bool) -> str:
     )
 
 
+def _described(role: str, task: Task) -> str:
+    return "head for a number" if task.number else f"{role} head"
+
+
 def _rows(labels: Sequence[str], learned: Sequence[str]) -> dict[int, int]:
     """Map the number of each shared label to its number in `learned`, ignoring case if names stay unique."""
     exact = {label: number for number, label in enumerate(learned)}
-    plain = _once(learned)
-    unique = _once(labels)
+    plain, unique = _unique(learned), _unique(labels)
     rows = {
         number: exact.get(label, plain.get(_plain(label)) if _plain(label) in unique else None)
         for number, label in enumerate(labels)
@@ -118,13 +121,14 @@ def _rows(labels: Sequence[str], learned: Sequence[str]) -> dict[int, int]:
     return {number: row for number, row in rows.items() if row is not None}
 
 
-def _once(labels: Sequence[str]) -> dict[str, int]:
+def _unique(labels: Sequence[str]) -> dict[str, int]:
+    """Map each normalized name that only one label has to the number of the label."""
     plain = [_plain(label) for label in labels]
     return {name: number for number, name in enumerate(plain) if plain.count(name) == 1}
 
 
 def _plain(label: str) -> str:
-    """Ignore case and the LABEL_ prefix, which transformers gives to classes without a name."""
+    """Drop case and the prefix LABEL_, with which transformers numbers classes that have no name."""
     return label.removeprefix("LABEL_").casefold()
 
 
@@ -133,4 +137,4 @@ def _shapes(tensors: dict[str, Tensor], begin: str) -> dict[str, torch.Size]:
 
 
 def _listed(labels: Sequence[str]) -> str:
-    return ", ".join([*labels[:MANY], *(["..."] if len(labels) > MANY else [])])
+    return ", ".join([*labels[:MAX_LISTED], *(["..."] if len(labels) > MAX_LISTED else [])])

@@ -1,4 +1,4 @@
-"""Inference: a task's answers for many examples, batched by length and split over the ranks."""
+"""Inference: a task's answers for all examples of a data set, batched by length and divided among the ranks."""
 
 import contextlib
 from collections.abc import Callable
@@ -28,18 +28,21 @@ def predict_all(
 ) -> tuple[Arrays, dict[str, float]]:
     """Return a task's answers for all examples, in their order, and its mean losses over those with known labels.
 
-    The data-parallel ranks take batches in turn, and every rank returns the answers of all examples. `within` is the
-    context of each forward pass, such as autocast. `done` is called after each batch with its number of examples.
+    The data-parallel ranks take batches in turn, and every rank returns the answers of all examples.
+
+    Args:
+        within: makes the context of each forward pass, such as autocast.
+        done: called after each batch with its number of examples.
     """
     batches = by_length(features.sizes, TOKENS.get(ranks.device.type, TOKENS["cpu"]))
     rank, world = ranks.data_rank, ranks.data_world
     answers: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {term: torch.zeros(2, dtype=torch.float64) for term in task.weights}
-    if was := task.training:  # only if needed: it visits hundreds of modules, as slow as a small layer
+    if was_training := task.training:  # eval() visits all modules, which takes as long as a small layer
         task.eval()
     with torch.no_grad():
         for turn in range(rank, rank + len(batches), world):
-            mine = turn < len(batches)  # a rank without batches left repeats one: its forward pass has collectives
+            mine = turn < len(batches)  # a rank without batches left repeats one, to take part in collectives
             chosen = batches[min(turn, len(batches) - 1)]
             on_cpu = packing.batch(features, chosen, chosen)
             batch = on_cpu.to(ranks.device)
@@ -52,7 +55,7 @@ def predict_all(
             for name, value in output.items():
                 _put(answers, name, value, chosen, features, task, mine=mine)
             done(len(chosen))
-    if was:
+    if was_training:
         task.train()
     if world > 1:
         answers = {name: ranks.total(value.to(ranks.device)).cpu() for name, value in answers.items()}
@@ -64,7 +67,7 @@ def predict_all(
 def _put(
     answers: dict[str, Tensor], name: str, value: Tensor, chosen: Ints, features: Features, task: Task, *, mine: bool
 ) -> None:
-    """Copy the output of a batch into `answers`, the arrays for all examples, if the batch is this rank's (`mine`).
+    """Copy the output of a batch into `answers`, the arrays for all examples; they stay 0 if it is not `mine`.
 
     Outputs by token are padded to the longest example, or stored end to end without padding.
     """

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 NEVER = -1e30  # finite: scores are summed over ranks
-NARROW = 512  # width of Google's dense layers
+GOOGLE_WIDTH = 512  # of the dense layers in Google's form
 
 Form = Literal["nvidia", "google"]
 
@@ -34,12 +34,12 @@ class Pair(nn.Module):
         self.out = nn.Linear(inner, 1, bias=bias)
         self.many_first = many_first
 
-    def of_many(self, many: Tensor) -> Tensor:
-        """Apply the dense layer's half for the many states, [E, L, D] -> [E, L, H]."""
+    def many_half(self, many: Tensor) -> Tensor:
+        """Apply the half of the dense layer that reads the many states, [E, L, D] -> [E, L, H]."""
         return F.linear(many, self._halves()[0])
 
     def score(self, first_half: Tensor, single: Tensor) -> Tensor:
-        """Return the scores [E, L] of `first_half`, the result of `of_many`, paired with `single` [E, D]."""
+        """Return the scores [E, L] of `first_half`, the result of `many_half`, paired with `single` [E, D]."""
         both = first_half + F.linear(single, self._halves()[1], self.dense.bias)[:, None]
         scores: Tensor = self.out(self.norm(self.activation(both)))
         return scores.squeeze(-1).float()
@@ -56,7 +56,7 @@ class JointHead(nn.Module):
         super().__init__()
         self.form = form
         nvidia = form == "nvidia"
-        inner = width if nvidia else NARROW
+        inner = width if nvidia else GOOGLE_WIDTH
         activation = nn.Tanh() if nvidia else nn.GELU()
         self.start = nn.Linear(width, 1)
         self.end = Pair(width, inner, activation, norm=nvidia, bias=True, many_first=nvidia)
@@ -70,24 +70,24 @@ class JointHead(nn.Module):
 
     def ends(self, states: Tensor, allowed: Tensor, starts: Tensor) -> Tensor:
         """Return the end score of each token given each example's start, [E] -> [E, L]."""
-        return self._ends(self.end.of_many(states), states, allowed, starts)
+        return self._ends(self.end.many_half(states), states, allowed, starts)
 
     def unanswerable(self, states: Tensor, start_scores: Tensor, starts: Tensor | None = None) -> Tensor:
         """Return the logit [E] that an example has no answer.
 
-        It is computed from the state of the right start in NVIDIA's form, if `starts` has the right starts. Otherwise
-        it is computed from the mean of all states, weighted by the probabilities of the starts.
+        In NVIDIA's form it is computed from the state of the right start, if `starts` are known. Otherwise it is
+        computed from the mean of all states, weighted by the probabilities of the starts.
         """
         if starts is not None and self.form == "nvidia":
             start = at(states, starts)
         else:
             start = (start_scores.softmax(-1).to(states.dtype)[:, None] @ states).squeeze(1)
-        return self.none.score(self.none.of_many(states[:, :1]), start).squeeze(-1)
+        return self.none.score(self.none.many_half(states[:, :1]), start).squeeze(-1)
 
     def beams(self, states: Tensor, allowed: Tensor, start_scores: Tensor, beam: int) -> dict[str, Tensor]:
         """Return the best starts [E, K], for each of them the best ends [E, K, K], and their log-probabilities."""
         start_log, starts = best(start_scores, beam)
-        first_half = self.end.of_many(states)
+        first_half = self.end.many_half(states)
         ends = [best(self._ends(first_half, states, allowed, start), beam) for start in starts.unbind(1)]
         end_log, end_index = (torch.stack(column, 1) for column in zip(*ends, strict=True))
         return {"start_log_probs": start_log, "start_index": starts, "end_log_probs": end_log, "end_index": end_index}

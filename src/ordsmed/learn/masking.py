@@ -17,21 +17,25 @@ Ids = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Shares = NDArray[np.float64]
 CHOOSE, KIND, WORD, ROUND, LENGTH = 1, 2, 3, 4, 5  # uses of `chance`: draws for different uses are independent
-STOP, LONGEST = 0.2, 10  # spans: probability that a word is the last, and most words (SpanBERT)
+STOP, MAX_WORDS = 0.2, 10  # of spans: probability that a word is the last, and maximum words (SpanBERT)
 
 
 def slots(share: float, length: int) -> int:
-    """Return the number of prediction slots of a row: enough for `share` of a full row, so that shapes are constant."""
+    """Return the number of prediction slots of a row, the same for all rows: `share` of a full row, rounded up."""
     return max(1, math.ceil(round(share * length, 6)))
 
 
 def amounts(
     allowed: Flags, share: float | Shares, limit: int, *, of: Flags | None = None, chances: Shares | None = None
 ) -> Ids:
-    """Return how many positions of each row are predicted: `share` of the allowed ones, rounded half to even.
+    """Return the number of predicted positions of each row: `share` of the allowed ones, at least 1.
 
-    At least one position is predicted. `of`: flags of the positions that the share is taken of, by default the allowed
-    ones. `chances`: numbers in [0, 1) that are added before truncating, instead of rounding half to even.
+    Args:
+        allowed: positions that may be predicted.
+        share: of these positions, or of `of`.
+        limit: the maximum.
+        of: positions that the share is taken of; by default the allowed ones.
+        chances: numbers in [0, 1) that are added before truncating; by default, numbers are rounded half to even.
     """
     able = allowed.sum(1)
     wanted = (able if of is None or of is allowed else of.sum(1)) * share
@@ -41,7 +45,7 @@ def amounts(
 
 
 def round_by_chance(key: int, numbers: Ids) -> Shares:
-    """Return numbers that `amounts` adds before truncating; the mean over rows is then the share, as in fairseq."""
+    """Return the `chances` of `amounts` with which the mean over rows is exactly the share, as in fairseq."""
     return chance.unit(key, ROUND, numbers)
 
 
@@ -53,11 +57,11 @@ def choose(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids) -> t
     height = np.where(allowed, chance.unit(key, CHOOSE, numbers[:, None], np.arange(allowed.shape[1])), 2.0)
     positions = np.argpartition(height, min(limit, allowed.shape[1] - 1), axis=1)[:, :limit]
     positions = np.take_along_axis(positions, np.argsort(np.take_along_axis(height, positions, 1), axis=1), 1)
-    return _settle(positions, np.arange(positions.shape[1]) < amount[:, None], limit)
+    return _sorted_slots(positions, np.arange(positions.shape[1]) < amount[:, None], limit)
 
 
 def choose_again(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids) -> tuple[Ids, NDArray[np.float32]]:
-    """Choose `amount` allowed positions WITH replacement, as ELECTRA's code: a position may be chosen twice."""
+    """Choose `amount` allowed positions with replacement, as ELECTRA's code does."""
     able = allowed.sum(1, keepdims=True)
     turn = (chance.unit(key, CHOOSE, numbers[:, None], np.arange(limit)) * able).astype(np.int64)
     order = np.argsort(~allowed, axis=1, kind="stable")
@@ -79,7 +83,7 @@ def choose_words(
         words = _take(sizes, np.argsort(chance.unit(key, CHOOSE, int(numbers[row]), first)), int(amount[row]))
         at = np.repeat(first[words], sizes[words]) + run(sizes[words])
         positions[row, : len(at)], used[row, : len(at)] = at, True
-    return _settle(positions, used, limit)
+    return _sorted_slots(positions, used, limit)
 
 
 def choose_spans(
@@ -88,7 +92,7 @@ def choose_spans(
     """Choose spans of whole words until `amount` is reached (SpanBERT, Joshi et al. 2020).
 
     Return positions, weights, and for each position the first position of its span. The number of words in a span
-    follows a geometric distribution truncated at LONGEST. A span is shorter where the text, the remaining amount, or
+    follows a geometric distribution truncated at MAX_WORDS. A span is shorter where the text, the remaining amount, or
     the words not yet chosen end. A word that would exceed the amount is skipped. Positions outside `text` join no span.
     """
     rows = len(allowed)
@@ -100,14 +104,14 @@ def choose_spans(
         word = np.cumsum(starts[row]) - 1
         sizes = np.bincount(word[allowed[row]], minlength=len(first))
         joined = np.append((first[1:] == (first + sizes)[:-1]) & text[row, first[1:]] & text[row, first[:-1]], False)
-        wanted = _lengths(chance.unit(key, LENGTH, number, first))
+        wanted = _span_lengths(chance.unit(key, LENGTH, number, first))
         order = np.argsort(chance.unit(key, CHOOSE, number, first))
         words, head = _take_spans(sizes, joined, wanted, order, int(amount[row]))
         at = np.repeat(first[words], sizes[words]) + run(sizes[words])
         order_in_row = np.argsort(at)
         positions[row, : len(at)], used[row, : len(at)] = at[order_in_row], True
         heads[row, : len(at)] = np.repeat(first[head], sizes[words])[order_in_row]
-    return *_settle(positions, used, limit), heads
+    return *_sorted_slots(positions, used, limit), heads
 
 
 def corrupt(
@@ -123,10 +127,10 @@ def corrupt(
     words: Ids,
     heads: Ids | None = None,
 ) -> tuple[Ids, Ids]:
-    """Replace the chosen tokens by [MASK]; a share `keep` stays as it is, a share `swap` becomes any of `words`.
+    """Replace the chosen tokens by [MASK], except a share `keep`, and a share `swap` that becomes any of `words`.
 
-    Return the corrupted tokens [B, T] and the targets [B, P]. `heads`: the positions whose random numbers decide
-    between the three, such as the first of a span; by default each position decides for itself.
+    Return the corrupted tokens [B, T] and the targets [B, P]. Chosen positions with the same entry in `heads`, such as
+    the first position of their span, are replaced in the same way; by default each position is drawn separately.
     """
     targets = np.take_along_axis(tokens, positions, 1)
     kind = chance.unit(key, KIND, numbers[:, None], positions if heads is None else heads)
@@ -150,7 +154,15 @@ def _take(sizes: Ids, order: Ids, amount: int) -> Ids:
 
 
 def _take_spans(sizes: Ids, joined: Flags, wanted: Ids, order: Ids, amount: int) -> tuple[Ids, Ids]:
-    """Return words, and for each the first word of its span; `joined`: the next word follows directly."""
+    """Return the chosen words and the first word of the span of each.
+
+    Args:
+        sizes: positions of each word.
+        joined: whether the next word follows without a gap.
+        wanted: maximum words of a span that starts at each word.
+        order: words in the order in which spans are tried.
+        amount: maximum positions.
+    """
     size, follows, many = sizes.tolist(), joined.tolist(), wanted.tolist()
     head: dict[int, int] = {}
     left = amount
@@ -167,20 +179,20 @@ def _take_spans(sizes: Ids, joined: Flags, wanted: Ids, order: Ids, amount: int)
     return np.fromiter(head, np.int64, len(head)), np.fromiter(head.values(), np.int64, len(head))
 
 
-def _lengths(chances: Shares) -> Ids:
-    """Return the words of spans, 1 to LONGEST, from a truncated geometric distribution with mean 3.8."""
-    whole = 1 - (1 - STOP) ** LONGEST
-    drawn = 1 + np.floor(np.log1p(-chances * whole) / math.log(1 - STOP)).astype(np.int64)
-    return np.minimum(drawn, LONGEST)
+def _span_lengths(chances: Shares) -> Ids:
+    """Draw the numbers of words of spans, 1 to MAX_WORDS, from a truncated geometric distribution with mean 3.8."""
+    within = 1 - (1 - STOP) ** MAX_WORDS  # probability that an untruncated span is short enough
+    drawn = 1 + np.floor(np.log1p(-chances * within) / math.log(1 - STOP)).astype(np.int64)
+    return np.minimum(drawn, MAX_WORDS)
 
 
-def _settle(positions: Ids, used: Flags, limit: int) -> tuple[Ids, NDArray[np.float32]]:
+def _sorted_slots(positions: Ids, used: Flags, limit: int) -> tuple[Ids, NDArray[np.float32]]:
     """Return used positions in increasing order, then unused slots, and the weights of both."""
-    length = np.iinfo(np.int64).max
-    ordered = np.sort(np.where(used, positions, length), axis=1)
-    weights = (ordered < length).astype(np.float32)
+    last = np.iinfo(np.int64).max  # unused slots sort after all positions
+    ordered = np.sort(np.where(used, positions, last), axis=1)
+    weights = (ordered < last).astype(np.float32)
     ordered = np.where(weights > 0, ordered, 0)
     if ordered.shape[1] < limit:
-        grown = ((0, 0), (0, limit - ordered.shape[1]))
-        ordered, weights = np.pad(ordered, grown), np.pad(weights, grown)
+        unused = ((0, 0), (0, limit - ordered.shape[1]))
+        ordered, weights = np.pad(ordered, unused), np.pad(weights, unused)
     return ordered, weights

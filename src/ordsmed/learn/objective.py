@@ -1,4 +1,4 @@
-"""The interface of an objective: it owns its networks and returns sums; the training loop divides by global counts.
+"""The interface of an objective: its networks, and summed losses, which the training loop divides by global counts.
 
 rows(...)  on the CPU, numpy: row numbers -> Batch     build(...)  networks, on the device: Batch -> {term: summed loss}
 """
@@ -20,7 +20,7 @@ from ordsmed.base.offers import check_finished, page
 from ordsmed.base.say import with_article
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.pairs import PairRows
-from ordsmed.data.rows import PackedRows, Rows, Span, StreamRows, see
+from ordsmed.data.rows import Frame, PackedRows, Rows, Span, StreamRows, see
 from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
@@ -35,22 +35,22 @@ from ordsmed.text.tokenizer import Tokenizer
 SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unknown": "[UNK]"}
 # roles of the modules of a network
 ROLES = ("model", "head", "pair", "detect", "top", *TASK_CLASSES, "joint", "projection")
-WHILE_LEARNING = ("ahead.",)  # prefixes of weights used only in training; a model folder may not have them
+WHILE_LEARNING = ("ahead.",)  # prefixes of weights that only training uses; a model folder need not have them
 LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]
 RENAMED = {"judge": "validate", "told": "describe", "heed": "update_settings"}  # old name of a method -> new name
 
 
 @dataclass(frozen=True)
 class Network:
-    """One network of an objective with its heads; it is exported to and loaded from one folder."""
+    """A network of an objective with its heads, which is exported to and loaded from one folder."""
 
     settings: ModelSettings
     modules: dict[str, nn.Module]  # by role
-    labels: tuple[str, ...] = ()  # of a task: the names of the classes or tags
-    number: bool = False  # of a task: the head predicts a number, not a class
+    labels: tuple[str, ...] = ()  # of a task: the names of its classes or tags
+    number: bool = False  # of a task: whether it predicts a number
 
     def tensors(self) -> dict[str, Any]:
-        """Return the tensors by `role.name`; a shared tensor is returned once."""
+        """Return the tensors by `role.name`; a shared tensor appears once."""
         return own_tensors(nn.ModuleDict(self.modules))
 
 
@@ -65,48 +65,29 @@ class Objective(nn.Module):
     model_settings: ModelSettings
     weights: dict[str, float]  # term -> its factor in the loss
     state: dict[str, Tensor]  # tensors that a checkpoint needs next to parameters; usually empty
-    one_way: bool = False  # are rows read from left to right by a bidirectional network?
-    shifted: bool = False  # is a masked token predicted from the state of the position before it?
+    one_way: bool = False  # whether a bidirectional network reads rows from left to right
+    shifted: bool = False  # whether a masked token is predicted from the state of the position before it
     guesses: str = ""  # the term whose loss is compared with guessing tokens by frequency
-    compares: bool = (
-        False  # does an example's loss depend on the others of the step? Then `view` and `compare` are called
-    )
+    compares: bool = False  # whether losses compare the examples of a step (see `Comparing`)
 
     def __init__(self) -> None:
         super().__init__()
         self.state = {}
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the number of predictions of each term in a batch, computed without the network.
-
-        Args:
-            batch: the rows of one micro-batch, on the CPU.
-
-        Returns:
-            Term -> the number, a scalar.
-        """
+        """Return term -> number of its predictions (a scalar) in a micro-batch on the CPU, without the network."""
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the summed loss of each term in a batch.
-
-        Args:
-            batch: the rows of one micro-batch, on the device.
-
-        Returns:
-            Term -> the SUM of the losses of its predictions, a scalar with a gradient; not the mean.
-        """
+        """Return term -> SUM (not mean) of the losses of its predictions in a micro-batch, a scalar with a gradient."""
         raise NotImplementedError
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return sums for validation, computed without gradients; by default only the losses.
-
-        Args:
-            batch: the rows of one micro-batch, on the device.
+        """Return sums over a micro-batch for validation; by default only the losses. Called without gradients.
 
         Returns:
-            Term -> the summed loss, as `forward`; `<term>_right` -> the number of right predictions, if it is known.
-            Any other `<name>` -> a sum, together with `<name>_count`, the number that it is divided by.
+            Term -> the summed loss, as `forward`; optionally `<term>_right` -> the number of right predictions. Any
+            other `<name>` -> a sum, together with `<name>_count`, the number that it is divided by.
         """
         losses: dict[str, Tensor] = self(batch)
         return losses
@@ -114,13 +95,10 @@ class Objective(nn.Module):
     measures: tuple[str, ...] = ()  # the keys of `derived`
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
-        """Return measures that are computed from a validation's means, such as a perplexity.
+        """Return the `measures`, such as a perplexity, computed from a validation's means.
 
         Args:
             means: the keys of `validate` -> means over the validation; `validation` -> the weighted loss.
-
-        Returns:
-            Measure -> its value, for each name in `measures`.
         """
         return {}
 
@@ -130,7 +108,7 @@ class Objective(nn.Module):
         Args:
             means: the validation's means.
             loss: the mean loss of predicting each token by its frequency.
-            right: the share of right predictions of always predicting the most frequent token.
+            right: the accuracy of always predicting the most frequent token.
 
         Returns:
             Scores of guessing, keyed like the validation's means; keys that have no baseline are left out.
@@ -139,7 +117,7 @@ class Objective(nn.Module):
         return {**total, self.guesses: loss, f"{self.guesses}_right": right} if self.guesses else {}
 
     def flops(self, rows: int, length: int) -> float:
-        """Return the FLOPs of one training step: 2 x multiply-adds, forward and backward (twice the forward pass).
+        """Return the FLOPs of a training step, 2 for a multiply-add: the forward and the backward pass (twice as many).
 
         Args:
             rows: rows of the step.
@@ -153,15 +131,10 @@ class Objective(nn.Module):
         return 3.0 * rows * length * float(settings.flops(length) + head)
 
     def begin(self, first: int, count: int) -> None:
-        """Prepare `state` for this process's rows; called at the start of each phase.
-
-        Args:
-            first: this process's first row of each step.
-            count: this process's number of rows of each step.
-        """
+        """Prepare `state` at the start of a phase; this process reads `count` rows of each step, from row `first`."""
 
     def take_settings(self, like: Objective) -> None:
-        """Copy the settings of an objective with the same networks: modules, weights of terms, rates of dropout."""
+        """Copy the settings of an objective with the same networks: of modules, weights of terms, dropout."""
         modules = dict(self.named_modules())
         for name, module in like.named_modules():
             if isinstance(module, Dropout):
@@ -171,51 +144,39 @@ class Objective(nn.Module):
         self.weights = dict(like.weights)
 
     def describe(self, device: str, precision: str) -> list[str]:
-        """Return lines for the log on how the loss is computed on this device, such as which kernels are used."""
+        """Return lines for the log about how the loss is computed, such as which kernels are used."""
         return []
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
-        """Return the usage example for the model card.
-
-        Args:
-            name: the model's folder.
-            tokenizer: the model's tokenizer.
-            learned: the objective's settings, as in the recipe.
-        """
+        """Return the usage for the card of the model folder `name`; `learned` are the settings of the objective."""
         if self.model_settings.capabilities.causal:
             return generation(name)
         return filling(name, tokenizer.piece(tokenizer.mask) if tokenizer.mask is not None else SIGNS["mask"])
 
     def networks(self) -> dict[str, Network]:
-        """Return the networks: "" -> the main network, other names -> further networks (a generator)."""
+        """Return the networks by name: "" is the main network, others are further ones such as a generator."""
         modules = dict(self.named_children())
         return {"": Network(self.model_settings, {role: modules[role] for role in ROLES if role in modules})}
 
     def exported(self) -> dict[str, Network]:
-        """Return the folders of an export -> their networks; by default one folder for each of `networks`."""
+        """Return the networks that an export writes, by folder; by default one folder for each of `networks`."""
         return self.networks()
 
 
 class Comparing:
-    """The additional interface of an objective whose losses compare the examples of a complete step."""
+    """The additional interface of an objective whose losses compare the examples of a complete step.
+
+    In each step the training loop calls `view` for all micro-batches, `compare`, and then `forward` for each of them.
+    """
 
     def view(self, batch: Batch) -> dict[str, Tensor]:
-        """Return what the other examples of the step are compared with, computed without gradients.
-
-        Args:
-            batch: the rows of one micro-batch, on the device.
-
-        Returns:
-            Name -> a tensor with a row per example, in 32 bits or more.
-        """
+        """Return the tensors that examples are compared by, with a row per example, in 32 bits or more."""
         raise NotImplementedError
 
     def compare(self, views: dict[str, Tensor], micro_batches: Sequence[slice]) -> None:
-        """Receive the views of the complete step; then `forward` is called for each micro-batch of this process.
+        """Receive the views of all examples of the step, over all processes, in the order of their numbers.
 
-        Args:
-            views: rows of all examples of the step, over micro-batches and processes, in the order of their numbers.
-            micro_batches: the rows of each micro-batch of this process.
+        `micro_batches` are the rows of each micro-batch of this process.
         """
         raise NotImplementedError
 
@@ -245,7 +206,10 @@ class CausalRows(StreamRows):
         separate: bool = True,
         one_way: bool = False,
     ) -> None:
-        """`one_way`: the network is bidirectional, so batches say that their rows are read from left to right."""
+        """Args:
+        separate: hide a row's earlier documents from later ones.
+        one_way: mark all rows as causal, for a bidirectional network.
+        """
         super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
         self.separate, self.one_way = separate, one_way
 
@@ -270,8 +234,8 @@ class CausalRows(StreamRows):
 class OneTerm(Objective):
     """An objective with a network, its token head, and one term: the loss of the predicted tokens."""
 
-    teacher: Teacher | None = None  # learn its scores too; validation uses the loss of the tokens only
-    _teaching: tuple[OneTerm, ...] = ()  # a tuple hides its networks from torch: they are not trained or saved
+    teacher: Teacher | None = None  # distillation; not part of the validation loss
+    _teaching: tuple[OneTerm, ...] = ()  # in a tuple, so that torch does not register, train or save the teacher
 
     def __init__(self, term: str, model: ModelSettings, vocabulary: int) -> None:
         super().__init__()
@@ -296,13 +260,13 @@ class OneTerm(Objective):
         return taught_loss(self.teacher, inputs, teaching)
 
     def learn_from(self, networks: Objective, location: str) -> None:
-        """Freeze the networks of a teacher and learn from them; raise an error if their objective is another."""
+        """Freeze a teacher's networks and learn from them; raise an error if they have another objective."""
         if not isinstance(networks, OneTerm) or networks.term != self.term:
-            raise RecipeError(location, f"found a model of {type(networks).__name__}", f"one of {self.term}")
+            raise RecipeError(location, f"found a model with {type(networks).__name__}", f"one trained by {self.term}")
         self._teaching = (networks.requires_grad_(False).eval(),)
 
     def scored(self, length: int) -> int:
-        """Return how many tokens of a row of this length the head scores."""
+        """Return the number of positions of a row that the head scores."""
         return length
 
     def teaching_flops(self, rows: int, length: int) -> float:
@@ -333,7 +297,7 @@ class Buildable(Protocol[O_co]):
 
 
 def fresh(objective: ObjectiveSettings, model: ModelSettings, tokenizer: Tokenizer, seed: int) -> Objective:
-    """Return the networks of a recipe before the first step, the same for the same seed and version of torch."""
+    """Return a recipe's networks with initial weights, which depend only on the seed and the version of torch."""
     torch.manual_seed(chance.key("weights", seed) >> 1)
     return built(objective, model, tokenizer)
 
@@ -342,16 +306,16 @@ def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) ->
     """Return the networks of an objective or task; raise an error if the class is incomplete."""
     objective, location = settings.build(model, tokenizer), f"`{kind_of(settings)}`"
     if not isinstance(objective, Objective):
-        problem = f"build() gives {with_article(type(objective).__name__)}"
+        problem = f"build() returns {with_article(type(objective).__name__)}"
         raise RecipeError(location, problem, "an ordsmed.learn.objective.Objective", page("objectives"))
     kind = type(objective).__name__
     check_finished("objectives", type(objective), kind, location)
     for old, now in RENAMED.items():
-        if hasattr(objective, old):  # a user's class: the old method would never be called
-            raise RecipeError(location, f"{kind} has `{old}`", f"`{now}`, as it is called now", page("objectives"))
+        if hasattr(objective, old):  # in a user's class, where it would never be called
+            raise RecipeError(location, f"{kind} has `{old}`", f"its new name `{now}`", page("objectives"))
     for name in ("model", "model_settings", "weights"):
         if getattr(objective, name, None) in (None, {}):
-            raise RecipeError(location, f"{kind} has no `self.{name}`", "it, set in __init__", page("objectives"))
+            raise RecipeError(location, f"{kind} has no `self.{name}`", "one set in __init__", page("objectives"))
     for part in map(type, objective.children()):
         check_finished("models", part, part.__name__, f"`{part.__module__}`")
     number_layers(objective)
@@ -361,10 +325,13 @@ def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) ->
 class ObjectiveSettings(Protocol):
     """The interface of the settings in each file of objectives/.
 
-    Optional class attributes: VERBS, the commands that apply its models to a text (fill, generate). CHANGES, the
-    settings that a phase may change; the rows read them, or the networks read them from `settings` during training.
-    `unfinished`, the name of a setting with which no run can end, or "". COMPARABLE = False: validation losses of two
-    steps cannot be compared, because the task changes as the networks learn.
+    Optional attributes:
+        VERBS: the commands that apply its models to a text (fill, generate).
+        CHANGES: the settings that a phase may change; rows and networks read them from `settings`.
+        COMPARABLE: False if validation losses of different steps cannot be compared, because the task changes.
+        unfinished: the name of a setting with which the last phase of a run is refused, or "".
+        others(model): the settings of further networks.
+        check_tokenizer(tokenizer): raises an error if a special token is missing.
     """
 
     def rows(
@@ -383,7 +350,7 @@ class ObjectiveSettings(Protocol):
             weights: how often rows are drawn from each store, relative to each other.
             tokenizer: the stores' tokenizer.
             phase: length, packing and batch of the rows.
-            key: the key of the random numbers; pass it on to everything that draws.
+            key: the key of all random numbers.
             stretch: the part of the run that the phase covers, for settings that change over the run.
 
         Returns:
@@ -391,30 +358,31 @@ class ObjectiveSettings(Protocol):
         """
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> Objective:
-        """Return the networks, with fresh weights.
-
-        Args:
-            model: settings of the network, from the recipe's [model].
-            tokenizer: its vocabulary and special tokens.
-
-        An objective with further networks also offers `others(model)`, their settings. An objective whose rows need
-        special tokens offers `check_tokenizer(tokenizer)`, which raises an error early if one is missing.
-        """
+        """Return the networks with initial weights; `model` are the settings from the recipe's [model]."""
 
 
 def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
-    """Raise an error if a special token that an objective needs is missing; `by` is the name of the objective."""
+    """Raise an error if the tokenizer has no special token for one of `roles`, which the objective `by` needs."""
     for role in roles:
         if getattr(tokenizer, role) is None:
             wanted = f"{' '.join(SIGNS[r] for r in roles)}, as {by} needs"
             raise RecipeError("tokenizer", f"has no {role} token", wanted)
 
 
-def end_sign(tokenizer: Tokenizer, *, by: str) -> int:
-    """Return the token between documents; raise an error if there is none. `by` is the name of the objective."""
+def frame_of(phase: Phase, tokenizer: Tokenizer) -> Frame:
+    """Return the length and special tokens of a phase's rows; raise an error if there is no room for text."""
+    frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
+    if phase.length <= frame.joint:
+        problem = f"found {phase.length}, of which {frame.joint} are special tokens"
+        raise RecipeError("phase.length", problem, f"{frame.joint + 1} or more")
+    return frame
+
+
+def end_token(tokenizer: Tokenizer, *, by: str) -> int:
+    """Return the token between documents; raise an error, which names the objective `by`, if there is none."""
     end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
     if end is None:
-        raise RecipeError("tokenizer", "has no end sign", f"<|endoftext|>, </s> or [SEP], as {by} needs")
+        raise RecipeError("tokenizer", "has no end token", f"<|endoftext|>, </s> or [SEP], as {by} needs")
     return end
 
 
@@ -434,9 +402,9 @@ def masked(head: TokenHead, hidden: Tensor, batch: Batch, vocabulary: int) -> Lo
 def counted(
     head: TokenHead, hidden: Tensor, targets: Tensor, weights: Tensor, vocabulary: int, *, at: Tensor | None = None
 ) -> tuple[Any, ...]:
-    """Return the arguments of `nn.loss.token_loss` for the positions with a weight, so the head computes no others.
+    """Return the arguments of `nn.loss.token_loss` for the positions with a weight; the head computes only these.
 
-    `at`: these positions in the flattened batch, if the batch lists them.
+    `at`: these positions in the flattened batch, if they are known.
     """
     at = torch.nonzero(weights.flatten() > 0).squeeze(1) if at is None else at
     states = head.transform(hidden.flatten(0, 1).index_select(0, at))

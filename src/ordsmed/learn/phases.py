@@ -1,6 +1,6 @@
-"""Phases: a curriculum as a list. The rate and its schedule restart at each phase, the optimizer's moments stay.
+"""Phases: a curriculum as a list. The learning rate schedule restarts at each phase, the optimizer's state is kept.
 
-A phase may read other data and change settings that leave the weights as they are: masking, positions, dropout.
+A phase may read other data and change settings that do not affect the shapes of weights: masking, positions, dropout.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ MOST_ROWS = 2**60  # a run counts its rows in 64 bits
 EpochSteps = Literal["exact", "up", "down", "records", "whole"]
 S = TypeVar("S")
 CHANGED = ("data", "mix", "min_length", "objective", "model", "rewarm", "freeze")  # what a phase may override
-MOST_SIZES = 10_000  # sizes of a growing batch
+MAX_SIZES = 10_000  # sizes of a growing batch
 OF_NETWORK = ("theta", "local_theta", "rope_scaling", "dropout")  # settings of `model` that a phase may set directly
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRamp:
     start: int
-    """rows of the first steps; as many as `batch`: it does not grow"""
+    """rows of the first step; equal to `batch`: the batch does not grow"""
     over: float = 0.0
-    """1 and more: steps until the whole batch; below 1: a share of the phase; 0: all of it, the whole batch for as many
-    steps as each size before"""
+    """when the batch reaches `batch`: after this many steps, or below 1 after this share of the phase; 0: every size,
+    `batch` included, gets the same number of steps"""
     by: int = 0
-    """rows by which it grows at a time; 0: as many as `start`; elsewhere rampup_batch_size is start, by and rows"""
+    """rows added at a time; 0: as many as `start`; elsewhere rampup_batch_size is start, by and rows"""
 
     def __post_init__(self) -> None:
         or_more(self, start=1, by=0)
@@ -72,34 +72,34 @@ class Phase:
     learning_rate: float
     """peak learning rate; elsewhere lr, learning_rate"""
     warmup: float = 0.0
-    """1 and more: steps; below 1: a share of the phase, or of `schedule.over` where that is said;
+    """steps; below 1: a share of the phase, or of `schedule.over` if it is set;
     elsewhere warmup_steps, warmup_ratio, warmup_proportion, num_warmup_steps"""
     schedule: Schedule = field(default_factory=Schedule)
-    """the course of the rate after its warm-up; elsewhere lr_scheduler_type, lr_decay_style"""
+    """the learning rate after its warm-up; elsewhere lr_scheduler_type, lr_decay_style"""
     pack: bool = True
-    """several short documents in a row, which do not see each other; false: one a row, as most papers"""
+    """put several short documents into a row, hidden from each other; false: one per row, as in most papers"""
     epochs: float = 0.0
-    """in place of steps: how often the data are gone through; elsewhere num_train_epochs"""
+    """number of passes over the data, instead of `steps`; elsewhere num_train_epochs"""
     max_steps: int = 0
-    """beside epochs: no more steps than that, whichever comes first; 0: as many as the epochs have"""
+    """with `epochs`: the maximum number of steps; 0: no maximum"""
     data: Names | None = None
-    """what this phase reads in place of the run's `data`: a folder or recipe of `encode`, a list, or weights"""
+    """data of this phase instead of the run's `data`: a folder or recipe of `encode`, a list, or weights"""
     mix: Mix | None = None
-    """shares of this phase's data by their tokens; left out: the run's `mix`"""
+    """shares of tokens of this phase's data; left out: the run's `mix`"""
     min_length: int = 0
-    """documents of at least so many tokens alone are read; with `pack = false` one a row; 0: all"""
+    """read only documents of at least this many tokens, one per row with `pack = false`; 0: all"""
     objective: dict[str, Any] = field(default_factory=dict)
-    """settings of the objective that differ in this phase: { mask_prob = 0.15 }, or short, `mask_prob = 0.15`"""
+    """settings of the objective that change for this phase: { mask_prob = 0.15 }; `mask_prob` may be set directly"""
     model: dict[str, Any] = field(default_factory=dict)
-    """settings of the network that differ from this phase on and leave its weights as they are: { theta = 160_000 };
-    `theta`, `local_theta`, `rope_scaling` and `dropout` alone are short for it"""
+    """settings of the network that change from this phase on, without a change of its weights: { theta = 160_000 };
+    `theta`, `local_theta`, `rope_scaling` and `dropout` may be set directly"""
     rewarm: bool = False
-    """the optimizer's moments begin anew too, as where a run starts from a model's weights; wants a warm-up"""
+    """reset the optimizer's moments, as if a run started from these weights; needs a warm-up"""
     freeze: tuple[str, ...] = ()
-    """weights that do not learn in this phase, by regular expressions: ["model.words", "blocks\\.[0-5]\\."]"""
+    """weights that are not updated in this phase, as regular expressions: ["model.words", "blocks\\.[0-5]\\."]"""
     batch_ramp: BatchRamp | None = None
-    """the batch grows: { start = 128, over = 0.1 } over the first tenth of the phase; left out: `batch` from the first
-    step on"""
+    """growth of the batch: { start = 128, over = 0.1 } over the first tenth of the phase; left out: `batch` from the
+    first step on"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("max_steps", *CHANGED, "batch_ramp")
     SHORT: ClassVar[dict[str, str]] = {"mask_prob": "objective", **dict.fromkeys(OF_NETWORK, "model")}
@@ -107,24 +107,24 @@ class Phase:
     def __post_init__(self) -> None:
         or_more(self, length=1, batch=1)
         if self.epochs and self.steps:
-            wanted = "wanted one of the two; `phase.steps=0` as well takes a recipe's away"
-            raise ValueError(f"epochs: found {self.epochs:g} beside {many(self.steps, 'step')}; {wanted}")
+            wanted = "wanted one of the two; `phase.steps=0` removes the steps of a recipe"
+            raise ValueError(f"epochs: found {self.epochs:g} and {many(self.steps, 'step')}; {wanted}")
         if self.max_steps < 0 or (self.max_steps and self.steps):
-            count = f"{self.max_steps}" + (f" beside {many(self.steps, 'step')}" if self.steps else "")
-            remedy = "; it is enough alone, or `phase.max_steps=0` as well takes a recipe's away" if self.steps else ""
-            raise ValueError(f"max_steps: found {count}; wanted epochs, and 0 or more steps beside them{remedy}")
+            count = f"{self.max_steps}" + (f" and {many(self.steps, 'step')}" if self.steps else "")
+            remedy = "; `phase.max_steps=0` removes that of a recipe" if self.steps else ""
+            raise ValueError(f"max_steps: found {count}; wanted 0 or more, with epochs instead of steps{remedy}")
         if self.steps < 1 and not 0 < self.epochs < float("inf"):
             raise ValueError(f"steps: found {self.steps}; wanted 1 or more, or epochs above 0")
         if self.batch * max(self.steps, 1) * self.length > MOST_ROWS:
             most = MOST_ROWS // (self.batch * self.length)
             name = "steps" if most > 0 else "batch" if self.batch > self.length else "length"
-            raise ValueError(f"{name}: found {getattr(self, name):,}; wanted less: no run counts so many tokens")
+            raise ValueError(f"{name}: found {getattr(self, name):,}; wanted less: a run cannot count this many tokens")
         if not 0 < self.learning_rate < float("inf"):
             raise ValueError(f"learning_rate: found {self.learning_rate}; wanted a finite number above 0")
         longest = self.schedule.span(self.steps)
         if not 0 <= self.warmup <= (longest or float("inf")):
-            whose = "course" if self.schedule.over else "phase"
-            wanted = f"at most the {many(longest, 'step')} of its {whose}" if self.warmup > 0 else "0 or more steps"
+            whose = "schedule" if self.schedule.over else "phase"
+            wanted = f"at most the {many(longest, 'step')} of the {whose}" if self.warmup > 0 else "0 or more steps"
             raise ValueError(f"warmup: found {self.warmup:g}; wanted {wanted}, or a share of the phase, below 1")
         self._check_changes()
 
@@ -136,13 +136,13 @@ class Phase:
             by, left = ramp.by or ramp.start, self.batch - ramp.start
             if left < 0:
                 problem = f"found start {ramp.start:,}, more than the batch of {self.batch:,}"
-                raise ValueError(f"batch_ramp: {problem}; wanted fewer, or as many: it does not grow")
+                raise ValueError(f"batch_ramp: {problem}; wanted at most {self.batch:,}")
             if left % by:
                 fitting = next(size for size in range(min(by, left), 0, -1) if left % size == 0)
-                problem = f"found start {ramp.start:,}, which {by:,} more at a time do not bring to {self.batch:,}"
-                raise ValueError(f"batch_ramp: {problem}; wanted `by` = {fitting:,}, or another that does")
-            if left // by > MOST_SIZES:
-                raise ValueError(f"batch_ramp: found by {by:,}; wanted more, for at most {MOST_SIZES:,} sizes")
+                problem = f"found start {ramp.start:,}, from which steps of {by:,} do not reach {self.batch:,}"
+                raise ValueError(f"batch_ramp: {problem}; wanted `by` = {fitting:,}, or another divisor of {left:,}")
+            if left // by > MAX_SIZES:
+                raise ValueError(f"batch_ramp: found by {by:,}; wanted more, for at most {MAX_SIZES:,} sizes")
         if self.rewarm and not self.warmup:
             raise ValueError("rewarm: found true without a warm-up; wanted `warmup`, above 0")
         for pattern in self.freeze:
@@ -170,12 +170,12 @@ class Phase:
 
     @property
     def whole_steps(self) -> float:
-        """Return how many full batches the rows of the phase make; its cost is proportional to it."""
+        """Return the rows of the phase divided by the full batch, to which its cost is proportional."""
         return self.rows / self.batch
 
     @property
     def unit(self) -> int:
-        """Return a number of rows that divides the batch of every step, also of a growing batch."""
+        """Return the largest number of rows that divides the batch of every step, even while it grows."""
         ramp = self.batch_ramp
         return math.gcd(ramp.start, ramp.by or ramp.start) if ramp else self.batch
 
@@ -196,10 +196,9 @@ class Phase:
 
 
 def changed(usual: S, table: Mapping[str, Any], location: str, menu: str) -> S:
-    """Return settings with the values that a phase changes; raise an error for a setting that no phase may change.
+    """Return `usual` with the settings of `table`; raise an error for a setting that a phase may not change.
 
-    A choice lists the settings that a phase may change in `CHANGES`; dropout of networks may always change. `menu` is
-    the menu of `usual`.
+    A phase may change the settings in `CHANGES` of the choice `usual` of `menu`, and the dropout of networks.
     """
     if not table:
         return usual
@@ -209,15 +208,13 @@ def changed(usual: S, table: Mapping[str, Any], location: str, menu: str) -> S:
     for key in table:
         if key not in free:
             called = kind_of(usual) if is_choice(usual) else type(usual).__name__
-            problem = f"{called} has no such setting" if key not in names else f"{called} cannot change it on the way"
-            wanted = f"one that a phase may change: {', '.join(free)}" if free else "none: it names no CHANGES"
-            raise RecipeError(
-                f"{location}.{key}", problem, wanted, "" if key in names else choices_with_setting(menu, key)
-            )
+            problem = f"{called} has no such setting" if key not in names else f"{called} cannot change it during a run"
+            wanted = f"one that a phase may change: {', '.join(free)}" if free else "none: it has no CHANGES"
+            raise RecipeError(f"{location}.{key}", problem, wanted, "" if key in names else of_others(menu, key))
     whole = {name: value for name, value in settings.plain(usual).items() if name != "kind"}
     try:
         return settings.decode(type(usual), {**whole, **table}, location)
-    except RecipeError as error:  # decode() writes a key of a file after a colon
+    except RecipeError as error:  # decode() puts the key after a colon; here it follows a period
         key = error.place.removeprefix(f"{location}: ")
         raise RecipeError(f"{location}.{key}", error.found, error.wanted, error.remedy) from None
 
@@ -269,13 +266,13 @@ class Stretch:
     """The part of a run that a phase covers, for settings that change over the run."""
 
     start: float
-    """the share of the run's rows that are seen when it begins"""
+    """share of the run's rows that are read before the phase"""
     end: float
-    """and when it ends"""
+    """share of the run's rows that are read up to its end"""
     rows: int
-    """its rows"""
+    """rows of the phase"""
     validating: bool = False
-    """it is a validation: every way a row can be read is wanted"""
+    """whether rows are for validation, which scores every task of the objective"""
 
     @staticmethod
     def of(phases: Sequence[Phase], index: int) -> Stretch:
@@ -284,8 +281,8 @@ class Stretch:
         return Stretch(sum(counts[:index]) / whole, sum(counts[: index + 1]) / whole, counts[index])
 
     def progress(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the share of the run that is done at the rows with these numbers."""
+        """Return the progress of the run, from 0 to 1, at each of these rows of the phase."""
         return self.start + (self.end - self.start) * np.minimum(numbers / self.rows, 1.0)
 
 
-OVER = Stretch(1.0, 1.0, 1, validating=True)  # the end of a run, for validation
+OVER = Stretch(1.0, 1.0, 1, validating=True)  # the end of a run, for its validation

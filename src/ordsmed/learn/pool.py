@@ -1,4 +1,4 @@
-"""Pooling: one vector from the states of an example's tokens."""
+"""Pooling: reduce the states of an example's tokens to one vector."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """Sampling: draw tokens by their probabilities, with noise that is a pure function of row, position and token.
 
-    argmax over tokens of (log share + Gumbel noise) is a draw by the shares (the Gumbel-max trick)
+    the argmax over tokens of (log share + Gumbel noise) is a draw in proportion to the shares (the Gumbel-max trick)
 
-Such a draw changes only if two tokens are almost tied, so it is the same on every parallel layout; an inverse CDF
-changes with a rounding error. Noise for every token of a vocabulary would cost more than the scores, so a draw has two
-steps: first a block of BLOCK neighboring tokens, by the sums of their shares, then a token of the block. Each position
-hashes a few hundred numbers, and its draw does not depend on the rest of the batch.
+Rounding errors change such a draw only if two tokens are almost tied, so it is the same on every parallel layout; they
+change a draw by inverse CDF more often. Noise for every token of a vocabulary would cost more than the scores, so a
+draw has two steps: first a block of BLOCK neighboring tokens, by the sums of their shares, then a token of the block.
+Each position hashes a few hundred numbers, and its draw does not depend on the rest of the batch.
 
     shares [n, V] -> sums [n, blocks] -> block [n] -> its shares [n, BLOCK] -> token [n]
 
-If the vocabulary is split over ranks, each rank sums its own shares and looks at its own tokens of the block.
+If the vocabulary is split over ranks, each rank sums the shares of its tokens and looks at its tokens of the block.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def keys(key: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 class Draw:
     """A draw of one token for each of n slots; the loss calls it while it has the shares of the tokens.
 
-    Shares, [n, W], are exponentials of scores minus a number that is the same for all tokens of a slot. They cover the
-    complete vocabulary, or the W tokens from `first` on.
+    Shares [n, W] are probabilities, up to a factor for each slot. They cover the complete vocabulary, or the W tokens
+    from `first` on.
     """
 
     slot_keys: Tensor  # [rows * slots], from which the noise of each slot is hashed
@@ -68,11 +68,7 @@ class Draw:
         return tempered
 
     def sums(self, shares: Tensor, first: int = 0) -> Tensor:
-        """Return the sum of the tokens' shares in each block of BLOCK neighboring tokens, [n, blocks].
-
-        A share is a probability, possibly not normalized. `shares` holds only the tokens of this rank, of which the
-        first is token number `first`; the tokens of other ranks count as 0.
-        """
+        """Return the sum of shares in each block of BLOCK tokens, [n, blocks]; tokens of other ranks count as 0."""
         words = shares.shape[1]
         lead = min(-first % BLOCK, words)  # tokens before the first complete block
         whole = (words - lead) // BLOCK * BLOCK
@@ -91,7 +87,7 @@ class Draw:
         return (sums.log() + gumbel(self.slot_keys[slots, None], numbers)).argmax(1)
 
     def word(self, shares: Tensor, block: Tensor, slots: slice, first: int = 0) -> tuple[Tensor, Tensor]:
-        """Draw a token of each slot's block; return its log share plus noise (-inf: on another rank) and its column."""
+        """Draw a token of each slot's block; return its log share + noise (-inf: on another rank) and its column."""
         words = block[:, None] * BLOCK + torch.arange(BLOCK, device=shares.device)
         columns = words - first
         here = (columns >= 0) & (columns < shares.shape[1])
@@ -102,7 +98,7 @@ class Draw:
 
 
 def gumbel(slot_keys: Tensor, numbers: Tensor) -> Tensor:
-    """Return Gumbel noise hashed from keys and numbers, which are broadcast; 32 bits each."""
+    """Return Gumbel noise, hashed from keys and numbers (broadcast to the same shape), in float32."""
     share = ((_hashed(slot_keys, numbers) >> 32) & 0xFFFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-32)
     share.clamp_(max=1 - 2.0**-24)  # a share rounded to 1 would give noise of -inf
     return share.neg_().log1p_().neg_().log_().neg_()  # log1p is exact for small shares, which give the largest noise

@@ -1,4 +1,6 @@
-"""The interface of a task: an objective over labeled examples that also predicts, so fine-tuning is the same loop.
+"""The interface of a task: an objective over labeled examples that can also predict.
+
+Fine-tuning therefore uses the same training loop as pretraining.
 
 files -> records -> features -> Batch -> scores -> summed losses     (training)
                                                 -> answers -> predictions -> official scores, files in usual formats
@@ -27,7 +29,7 @@ from ordsmed.learn.objective import Network, Objective
 from ordsmed.learn.upper_layers import Top, Upper, read
 from ordsmed.learn.usage import Usage
 from ordsmed.nn.dropout import number_layers
-from ordsmed.nn.heads import in_turn
+from ordsmed.nn.heads import sequential
 from ordsmed.nn.model import PIPELINES, ModelSettings, TaskKind
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -46,9 +48,9 @@ class TextVectors:
     pool: Literal["mean", "first", "last", "max"]
     normalize: bool
     prompts: Mapping[str, str]  # role of a text (query, passage) -> prompt before it
-    length: int  # tokens of the longest text; longer ones are truncated
-    widths: tuple[int, ...] = ()  # prefixes of the vector that are vectors themselves
-    sparse: bool = False  # is it a weight for each token of the vocabulary?
+    length: int  # maximum tokens of a text; longer ones are truncated
+    widths: tuple[int, ...] = ()  # lengths of prefixes that are trained as vectors too
+    sparse: bool = False  # a weight for each token of the vocabulary, most of them 0
     compared: Literal["cosine", "dot"] | None = None  # None: cosine if vectors have length 1, else dot product
 
     @property
@@ -71,14 +73,14 @@ class Embedding:
 class TokenVectors:
     """How a network makes vectors of the tokens of a text, and which tokens have one."""
 
-    width: int  # dimensions of each vector
+    width: int  # numbers of each vector
     prompts: Mapping[str, str]  # role of a text (query, passage) -> prompt before it
-    length: int  # tokens of the longest text; longer ones are truncated
-    query_length: int  # tokens of the longest question
+    length: int  # maximum tokens of a text; longer ones are truncated
+    query_length: int  # maximum tokens of a question
     expand: int = 0  # shorter questions are padded to this many tokens; 0: no padding
-    filler: int = 0  # the token that questions are padded with
+    filler: int = 0  # the token that pads questions
     skipped: tuple[int, ...] = ()  # tokens of a passage that get no vector
-    widths: tuple[int, ...] = ()  # prefixes of a vector that are vectors themselves
+    widths: tuple[int, ...] = ()  # lengths of prefixes that are trained as vectors too
 
 
 class LateInteraction:
@@ -94,16 +96,16 @@ class LateInteraction:
 class Reranking:
     """The additional interface of a task whose models score two texts that are read together."""
 
-    share: bool  # is the score a share, from 0 to 1?
+    share: bool  # whether scores are from 0 to 1
 
 
 class Task(Objective):
-    """A network, optional layers on top of it, and one head, which a task adds under its role (`add_head`)."""
+    """A network, optional layers on top of it, and one head, which `add_head` adds as the attribute `role`."""
 
     labels: tuple[str, ...] = ()  # names of classes or tags
-    number: bool = False  # is a number predicted?
-    frozen: bool = False  # are the weights of the network frozen?
-    by_marks: bool = False  # are the labels in the features' marks, one per token?
+    number: bool = False  # whether the task predicts a number
+    frozen: bool = False  # whether the weights of the network are frozen
+    by_marks: bool = False  # whether the labels are in the features' marks, one per token
     by_token: tuple[str, ...] = ()  # keys of `answers` with an entry per token: [E, L, ...]
     end_to_end: tuple[str, ...] = ()  # keys of `answers` whose tokens are stored without padding
 
@@ -118,14 +120,14 @@ class Task(Objective):
         """Add the head; call it last, because it numbers the dropout layers.
 
         Args:
-            role: the kind of head: classify, tag, span or joint. It is the family's, as in Hugging Face's class; on a
-                `top`, whose states have another width, it is a linear layer.
+            role: the kind of head: classify, tag, span or joint. Without a `top` it is the family's head, as in
+                transformers; on a `top`, whose states have another width, it is a linear layer.
             outputs: the number of its outputs (classes, tags).
         """
         if self.top is None:
             head = self.model_settings.task_head(role, outputs)
         else:
-            head = in_turn(INITIALIZER_STD, out=nn.Linear(self.top.width, outputs))
+            head = sequential(INITIALIZER_STD, out=nn.Linear(self.top.width, outputs))
         self.add_module(role, head)
         number_layers(self)
 
@@ -186,18 +188,18 @@ class Task(Objective):
 
 
 class Renewing(Generic[R]):
-    """The additional interface of a task's settings if the model in training chooses its next training data."""
+    """The additional interface of a task's settings if the model chooses training data during training."""
 
     def renewal(self, epoch: float) -> int | None:
-        """Return the steps between two choices, given the steps of an epoch; 0: choose once; None: never."""
+        """Return the steps between two choices of data (0: choose once; None: never); `epoch`: steps of an epoch."""
         raise NotImplementedError
 
     def chosen(self, records: R, answers: Arrays, *key: object) -> Ints:
-        """Choose the next training data from the model's answers for all examples; return integers for a file."""
+        """Choose training data from the model's answers for all examples; return it as integers, to be saved."""
         raise NotImplementedError
 
     def with_chosen(self, features: Features, chosen: Ints) -> Features:
-        """Return the features to make rows from, with the chosen data added."""
+        """Return the features with the chosen data added."""
         raise NotImplementedError
 
 
@@ -206,19 +208,19 @@ class Files:
     """Base of the settings of every task."""
 
     train: str | tuple[str, ...] = ()
-    """files to learn from"""
+    """training files"""
     dev: str | tuple[str, ...] = ()
-    """validation files, by which checkpoints are compared; none: the last checkpoint is taken"""
+    """validation files, on which checkpoints are compared; without them, the last checkpoint is used"""
     top: Top = field(default_factory=Top)
     """layers between the network and the head"""
 
     UNREAD: ClassVar[tuple[str, ...]] = ("train", "dev", "top")  # settings that do not change features
     LATER: ClassVar[tuple[str, ...]] = ()  # settings that may change after training: how files are read and decoded
-    VERBS: ClassVar[tuple[str, ...]] = ()  # commands that open its models, in addition to predict and evaluate
+    VERBS: ClassVar[tuple[str, ...]] = ()  # commands for its models, in addition to predict and evaluate
     NARROW_SHARE: ClassVar[float] = 1.0  # factor of the family's learning rate for a narrow network on this task
-    EXAMPLE: ClassVar[tuple[str, ...]] = ()  # texts to try those commands with
+    EXAMPLE: ClassVar[tuple[str, ...]] = ()  # example texts for those commands
     METHOD: ClassVar[str] = ""  # the usual method of `ordsmed.open(...)` for its models
-    FORMAT: ClassVar[str] = ""  # format in which its models are shared, if not transformers'
+    FORMAT: ClassVar[str] = ""  # usual export format of its models, if not transformers'
     MADE_UP: ClassVar[str] = ""  # name of the file that `synthetic` makes; empty: it makes none
 
     @property
@@ -232,30 +234,32 @@ class Files:
 
     @classmethod
     def of_others(cls, role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any] | None:
-        """Return the settings for an imported model's head; None if it is a head of another task."""
+        """Return the settings for the head of an imported model; None if the head belongs to another task."""
         return None
 
     def synthetic(self, sizes: Ints, words: Callable[[int], str]) -> str:
-        """Return the text of a file of random examples with these numbers of tokens, for a benchmark."""
+        """Return a file of random examples for a benchmark, as text; example i has `sizes[i]` tokens."""
         return ""
 
     def rows(self, features: Features, packing: Packing, batch: int, *key: object) -> ExampleRows:
-        """Return batches of examples by running numbers; `batch` is the number of examples of a step."""
+        """Return the rows of training, addressed by running number; `batch` is the number of examples of a step."""
         return ExampleRows(features, packing, *key)
 
     def fill_pool(self, usual: Literal["mean"] | None, head: object) -> Self:
-        """Return the settings with a value for `pool`, if a task has this setting and it is left out.
+        """Return the settings with a default for `pool`, if the task has this setting.
 
-        `usual`: the pooling of a new head. `head`: settings of the task whose head is trained further, or None.
+        Args:
+            usual: the pooling of a new head.
+            head: settings of the task whose head is trained further; None for a new head.
         """
         return self
 
     def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
-        """Return mean losses that need the answers of all examples; losses of batches are already known."""
+        """Return mean losses that can only be computed from the answers of all examples, term -> loss."""
         return {}
 
     def example_file(self, location: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
-        """Return examples given as columns in the form of a file: its ending, its text, and settings to read it.
+        """Write examples given as columns as a file; return its suffix, its text, and settings to read it.
 
         `location` names the examples in error messages.
         """
@@ -264,7 +268,7 @@ class Files:
             lines = [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows]
         except TypeError as error:
             raise RecipeError(
-                location, f"a value that is no text and no number ({error})", "texts and numbers"
+                location, f"a value that is neither text nor number ({error})", "texts and numbers"
             ) from None
         return "jsonl", "\n".join(lines) + "\n", {}
 
@@ -282,10 +286,9 @@ class Files:
 
 
 class TypedTask(Protocol[R, P]):
-    """The interface of each file in tasks/, in addition to the fields of `Files`.
+    """The interface of the settings in each file of tasks/, in addition to the fields of `Files`.
 
-    `length` is the most tokens of an example. Records R and predictions P are types of the task itself; all other
-    code only passes them on.
+    Each task has separate types for records R and predictions P, which other code only passes on.
     """
 
     record: str  # the score by which checkpoints are compared; higher is better
@@ -294,42 +297,37 @@ class TypedTask(Protocol[R, P]):
     EXAMPLE: ClassVar[tuple[str, ...]]
     __dataclass_fields__: ClassVar[dict[str, Any]]
     role: str  # its head's role: classify, tag, span or joint
-    length: int
+    length: int  # maximum tokens of an example
 
     def paths(self, split: str) -> tuple[str, ...]:
         """Return the files of `train` or `dev`."""
 
     def rows(self, features: Features, packing: Packing, batch: int, *key: object) -> ExampleRows:
-        """Return batches of examples by running numbers; see `Files`."""
+        """Return the rows of training; see `Files`."""
 
     def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
-        """Return mean losses that need the answers of all examples; by default none. See `Files`."""
+        """Return mean losses that need the answers of all examples; see `Files`."""
 
     def example_file(self, location: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
-        """Return examples given as columns in the form of a file; see `Files`."""
+        """Write examples given as columns as a file; see `Files`."""
 
     def count_scored(self, records: R) -> int:
         """Return how many of the records are scored; see `Files`."""
 
     def counted(self, train: Features, features: Features) -> P | None:
-        """Return predictions by counting words; by default none. See `Files`."""
+        """Return predictions by counting words; see `Files`."""
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> R:
-        """Read files; report problems in one line per file.
+        """Read files; report problems in one line per file. The result has a length.
 
-        Args:
-            paths: the files.
-            learning: for training: leave out examples without a right answer.
-
-        Returns:
-            The records, of any type with a length.
+        With `learning`, leave out examples that cannot be learned because their right answer is not known.
         """
 
     def complete(self, records: R) -> Self:
-        """Return these settings, completed from the training data (the labels); formerly called `settled`."""
+        """Return these settings with what the training data determine, such as the labels; formerly `settled`."""
 
     def features(self, records: R, reader: TextReader) -> Features:
-        """Return the columns that the network reads, with the right answers (labels, marks) if they are known."""
+        """Return the network's input, with the right answers (labels, marks) if they are known."""
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> Task:
         """Return the network with its head, for these model settings."""
@@ -341,7 +339,7 @@ class TypedTask(Protocol[R, P]):
         """Return the official scores, in per cent; empty if the right answers are not known."""
 
     def fitted(self, records: R, features: Features, answers: Arrays) -> Self:
-        """Return these settings with values that are chosen on the dev set, such as a threshold."""
+        """Return these settings with values that are fitted to the dev set, such as a threshold."""
 
     def guesses(self, train: R, records: R) -> P:
         """Return the baseline: predictions by frequency in the training data; None if there is none."""
@@ -353,7 +351,7 @@ class TypedTask(Protocol[R, P]):
         """Read predictions for these records from a file in the official format."""
 
     def details(self, records: R, predictions: P) -> list[tuple[str, list[str], list[list[Any]]]]:
-        """Return tables for a report: title, head, rows (scores by class, by length of question...)."""
+        """Return tables for a report (scores by class, by length of question...): title, head and rows of each."""
 
 
 TaskSettings = TypedTask[Any, Any]  # settings of any task
@@ -370,7 +368,10 @@ def check_labels(labels: Sequence[str], class_weights: ClassWeights) -> None:
 def label_weights(
     class_weights: ClassWeights, labels: Sequence[str], seen: Mapping[str, int]
 ) -> dict[str, float] | None:
-    """Return the weight of each label's loss; balanced: all labels that were `seen` weigh the same in total."""
+    """Return the weight of each label in the loss; `seen` counts the labels of the training data.
+
+    With "balanced", each label that occurs has the same total weight.
+    """
     if class_weights == "balanced":
         present = [label for label in labels if seen[label]]
         total = sum(seen[label] for label in present)
@@ -382,7 +383,7 @@ def label_weights(
 
 
 class LabelWeights:
-    """The weight of each label's loss, copied to a device only once: every copy synchronizes the GPU."""
+    """The weight of each label in the loss, copied to a device only once because a copy synchronizes the GPU."""
 
     def __init__(self, weights: Mapping[str, float], labels: Sequence[str]) -> None:
         self.numbers = [weights.get(label, 1.0) for label in labels]
@@ -395,7 +396,7 @@ class LabelWeights:
 
 
 NO_SCORES = ("step", "phase", "examples", "guessing", "word_counts", "verdict")  # keys of scores.json without a score
-NEAR = 0.1  # least share of guessing's errors that a useful model avoids
+MIN_IMPROVEMENT = 0.1  # share of the baseline's errors that a useful model avoids at least
 
 
 def no_better(
@@ -405,27 +406,27 @@ def no_better(
     counted: Mapping[str, float] | None = None,
     pool: str | None = None,
 ) -> str:
-    """Return a line saying that a model is not clearly better than a baseline, and the remedy; empty if it is.
+    """Return a warning that a model is hardly better than a baseline, with a remedy; "" if it is clearly better.
 
     Args:
         record: the name of the score to compare.
-        scores: scores of the model.
+        scores: the model's scores.
         guessing: scores of guessing the most frequent answer.
         counted: scores of counting the words of each class, if they are known.
         pool: the pooling of the model's head; `mean` is not suggested if the head already uses it.
     """
-    remedy = "try more `epochs`, another `rate`, or a model that was pretrained longer or on such texts"
+    remedy = "try more `epochs`, another `learning_rate`, or a model that was pretrained longer or on similar texts"
     score, guess, words = (table.get(record, math.nan) for table in (scores, guessing, counted or {}))
     if score <= guess < 100:
-        lost = f"is no better than guessing by what is frequent ({guess:.2f})"
-    elif score - guess < NEAR * (100 - guess):
-        lost = f"is near guessing by what is frequent ({guess:.2f})"
+        problem = f"is no better than guessing by frequency ({guess:.2f})"
+    elif score - guess < MIN_IMPROVEMENT * (100 - guess):
+        problem = f"is hardly better than guessing by frequency ({guess:.2f})"
     elif score < words:
-        lost = f"is below counting the words of each class ({words:.2f}): pretraining brought nothing"
+        problem = f"is below a baseline that counts the words of each class ({words:.2f}): pretraining did not help"
         remedy = remedy if pool == "mean" else remedy.replace("try", "try `task.pool=mean`,")
     else:
         return ""
-    return f"{record} {score:.2f} {lost}; {remedy}; `fresh=true out=...` shows what a random start gets"
+    return f"{record} {score:.2f} {problem}; {remedy}; `fresh=true out=...` trains from random weights to compare"
 
 
 def packing(tokenizer: Tokenizer, model: ModelSettings) -> Packing:
@@ -437,7 +438,7 @@ def reader(tokenizer: Tokenizer, model: ModelSettings) -> TextReader:
 
 
 def by_example(values: Tensor, batch: Batch, fill: float = 0.0) -> Tensor:
-    """Arrange values of every token, [B, T, ...], by example: [E, L, ...], L the tokens of the longest example."""
+    """Arrange the values of all tokens, [B, T, ...], by example, [E, L, ...], padded with `fill`."""
     begin, size, longest = batch.examples()
     inside = torch.arange(longest, device=size.device)
     tokens = values.flatten(0, 1)[begin + inside.clamp(max=size - 1)]

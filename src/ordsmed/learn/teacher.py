@@ -1,4 +1,4 @@
-"""Distillation: learn another model's scores of the predicted tokens in addition to the tokens.
+"""Distillation: learn a teacher model's scores of the predicted tokens in addition to the tokens.
 
     loss = (1 - share) * -log p(token) + share * T² * KL(q || p),  q: softmax of the teacher's scores / T
 
@@ -22,28 +22,28 @@ Layer = tuple[Tensor, Tensor | None]  # output embeddings, and a bias
 
 @dataclass(frozen=True)
 class Teacher:
-    """A model whose scores are learned: `{ run = "work/pretrain/large" }`."""
+    """Settings of distillation: `{ run = "work/pretrain/large" }`."""
 
     run: str
-    """a run, an import or a Hugging Face folder; of the same objective and vocabulary"""
+    """the teacher: a run, an import or a Hugging Face folder, with the same objective and vocabulary"""
     share: float = 0.5
-    """of the loss that is the distance to its scores; the rest is that of the words"""
+    """share of the distance to the teacher's scores in the loss; the rest is the loss of the tokens"""
     temperature: float = 1.0
-    """what scores of both are divided by before they are compared"""
+    """both models' scores are divided by it before they are compared"""
     top: int = 0
-    """its best words that are compared; 0: all"""
+    """number of the teacher's best tokens that are compared; 0: all"""
 
-    UNDIVIDED: ClassVar[str] = "a teacher, whose scores are of all words at once"  # why tensor parallelism is refused
+    UNDIVIDED: ClassVar[str] = "a teacher, whose scores cover the vocabulary"  # why tensor parallelism is refused
 
     def __post_init__(self) -> None:
         if not self.run:
-            raise ValueError("run: found nothing; wanted a folder")
+            raise ValueError('run: found ""; wanted a folder')
         if not 0 < self.share <= 1:
             raise ValueError(f"share: found {self.share}; wanted above 0, to 1")
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature: found {self.temperature}; wanted a number above 0")
         if self.top < 0 or self.top == 1:
-            raise ValueError(f"top: found {self.top}; wanted 2 or more words, or 0 for all")
+            raise ValueError(f"top: found {self.top}; wanted 2 or more tokens, or 0 for all")
 
 
 def taught_loss(settings: Teacher, student: tuple[Any, ...], teaching: tuple[Any, ...]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Usage of a model for its card: its purpose, and code of other libraries that uses it."""
+"""Usage of a model for its model card: its purpose, and example code for other libraries."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-MASKED, BEGUN, TEXT = "This is a {mask}.", "Once upon", "This is a text."  # example texts in the code
-LONGEST = 90  # most characters of a task's example
+MASKED, PROMPT, TEXT = "This is a {mask}.", "Once upon", "This is a text."  # example texts in the code
+MAX_CHARACTERS = 90  # of an example text of a task
 
 
 @dataclass(frozen=True)
@@ -15,42 +15,38 @@ class Usage:
     """A description of a network for people who do not know ordsmed."""
 
     pipeline: str
-    "as Hugging Face calls what it is for: fill-mask, text-classification..."
+    "its task on the Hugging Face Hub: fill-mask, text-classification..."
     does: str
-    "behind `This one has so many parameters and`"
+    "verb phrase after `This one has N parameters and`"
     how: str = ""
-    "how it is asked, in Markdown"
+    "example code, in Markdown"
     inner: Mapping[str, str] = field(default_factory=dict)
-    "of folders inside that need a word of their own: what their card says"
+    "text of the cards of subfolders, by their names"
     library: str = "transformers"
-    "that loads it"
+    "that loads the folder"
     tags: tuple[str, ...] = ()
-    "by which others find it, beside those of every card"
+    "for the search on the Hub, in addition to those of every card"
 
     def with_examples(self, examples: Mapping[str, str]) -> Usage:
-        """Return the same usage with other texts in its code, such as a text in the model's language.
-
-        Args:
-            examples: text in the code -> its replacement.
-        """
-        options = self.how
+        """Return the same usage with the texts in its code replaced: text in the code -> its replacement."""
+        code = self.how
         for text, example in examples.items():
-            options = options.replace(_inside(text), _inside(example))
-        return replace(self, how=options)
+            code = code.replace(_escaped(text), _escaped(example))
+        return replace(self, how=code)
 
 
-def _inside(text: str) -> str:
-    """Return a text as it is written between the quotes of a string."""
+def _escaped(text: str) -> str:
+    """Return a text as it is written between the quotes of a string in code."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def is_short(text: str) -> bool:
-    """Return whether a text can be an example on a card: it has at least three words and fits into a line."""
-    return len(text.split()) >= 3 and len(text) <= LONGEST
+    """Return whether a text has at least three words and fits into a line of example code."""
+    return len(text.split()) >= 3 and len(text) <= MAX_CHARACTERS
 
 
 def in_python(name: str, code: str) -> str:
-    """Return Markdown with Python code, introduced by what the model's folder is called in it."""
+    """Return Markdown with Python code, after a line that explains its path, `name`."""
     return f"With `{name}` the path of this folder:\n\n{block(code)}"
 
 
@@ -59,7 +55,7 @@ def block(code: str) -> str:
 
 
 def pipeline(kind: str, name: str, more: str = "") -> str:
-    """Return code that makes a pipeline of transformers, `ask`, from the model."""
+    """Return code that makes a pipeline of transformers, called `ask`."""
     return f'from transformers import pipeline\n\nask = pipeline("{kind}", model={json.dumps(name)}{more})\n'
 
 
@@ -70,7 +66,7 @@ def loaded(kind: str, name: str, more: str = "") -> str:
 
 
 def generation(name: str) -> Usage:
-    call = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("{BEGUN}", max_new_tokens=20))'
+    call = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("{PROMPT}", max_new_tokens=20))'
     return Usage("text-generation", "predicts the next token", _of_tokens(name, "AutoModelForCausalLM", call))
 
 

@@ -36,8 +36,8 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 GELUS = (ACTIVATIONS["gelu"], ACTIVATIONS["gelu_tanh"])
 PACKED = dict(zip(GELUS, (("gelu", "none"), ("gelu", "tanh")), strict=True))  # arguments of the packed kernels
-# Hugging Face's name -> the project's name; exports write the first of several names with the same meaning
-THEIRS = {
+# Hugging Face's name -> name in ACTIVATIONS; exports write the first of several names with the same meaning
+HUGGING_FACE = {
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
@@ -54,17 +54,13 @@ THEIRS = {
 }
 
 
-def bent(layer: nn.Linear, activation: Activation, x: Tensor) -> Tensor:
-    """Return `activation(layer(x))`.
-
-    A packed layer computes GELU inside its product. Where the project's GELU kernel is switched on, it computes GELU
-    and its backward pass.
-    """
+def activated(layer: nn.Linear, activation: Activation, x: Tensor) -> Tensor:
+    """Return `activation(layer(x))`; packed layers and the Triton kernel for GELU fuse the two."""
     packed = vars(layer).get("forward")
     if isinstance(packed, PackedLayer) and activation in PACKED:
         return packed(x, *PACKED[activation])
     if switch.runs("gelu", x.device) and activation in GELUS and is_plain(layer) and not torch.compiler.is_compiling():
-        from ordsmed.nn.kernels.gelu import linear_gelu  # needs Triton, which is installed if the kernel is on
+        from ordsmed.nn.kernels.gelu import linear_gelu  # needs Triton, which `switch` has checked
 
         return linear_gelu(x, layer.weight, layer.bias, tanh=activation is ACTIVATIONS["gelu_tanh"])
     return activation(layer(x))
@@ -77,10 +73,11 @@ def is_plain(layer: nn.Module) -> bool:
     return layer.bias is not None and layer.bias.requires_grad and not is_sharded(layer.weight)
 
 
-def ours(config: dict[str, Any], key: str, usual: str) -> str:
-    expect(config, **{key: tuple(THEIRS)})
-    return THEIRS[config.get(key, usual)]
+def from_config(config: dict[str, Any], key: str, default: str) -> str:
+    """Return the name in ACTIVATIONS for the activation of a config.json; raise an error if it is unknown."""
+    expect(config, **{key: tuple(HUGGING_FACE)})
+    return HUGGING_FACE[config.get(key, default)]
 
 
-def theirs(name: str) -> str:
-    return next(there for there, here in THEIRS.items() if here == name)
+def hugging_face_name(name: str) -> str:
+    return next(key for key, value in HUGGING_FACE.items() if value == name)

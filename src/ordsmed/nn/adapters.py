@@ -1,4 +1,4 @@
-"""Adapters (LoRA, Hu et al. 2021): the network is frozen, and some of its layers learn a low-rank change.
+"""Adapters (LoRA, Hu et al. 2021): low-rank changes to some layers of a frozen network.
 
     x [..., I] --> weight [O, I], bias ----------------------> + --> [..., O]
            '-----> dropout --> down [r, I] --> up [O, r] * scale
@@ -34,13 +34,13 @@ class Adapters:
     rank: int = 8
     """rank of the adapters; elsewhere lora_r"""
     scale: float = 2.0
-    """scale of what adapters add (alpha / rank); elsewhere lora_alpha"""
+    """factor of the adapters' output (alpha / rank); elsewhere lora_alpha"""
     dropout: float = 0.0
-    """dropout of an adapter's input"""
+    """dropout of the adapters' input"""
     on: tuple[str, ...] = ("gather", "mix")
-    """layers of every block with an adapter: gather (query, key and value), mix, up, down; elsewhere target_modules"""
+    """layers of each block that get adapters: gather (query, key and value), mix, up, down; elsewhere target_modules"""
     learn: str = ""
-    """a regular expression: weights of the network that are trained in full (norm|bias); empty: none"""
+    """weights of the network that are trained in full, as a regular expression (norm|bias); empty: none"""
 
     def __post_init__(self) -> None:
         or_more(self, rank=1)
@@ -49,7 +49,7 @@ class Adapters:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
         if not self.on:
-            raise ValueError("on: found nothing; wanted names of layers, as gather, mix, up, down")
+            raise ValueError("on: found nothing; wanted names of layers: gather, mix, up, down")
         try:
             re.compile(self.learn)
         except re.error as error:
@@ -63,12 +63,12 @@ class Adapted(nn.Module):
     `adapter_down` and `adapter_up` is not defined.
     """
 
-    def __init__(self, layer: nn.Linear, how: Adapters) -> None:
+    def __init__(self, layer: nn.Linear, adapters: Adapters) -> None:
         super().__init__()
-        self.weight, self.bias, self.scale = layer.weight, layer.bias, how.scale
-        self.adapter_down = nn.Parameter(layer.weight.new_empty(how.rank, layer.in_features))
-        self.adapter_up = nn.Parameter(layer.weight.new_zeros(layer.out_features, how.rank))
-        self.dropout = Dropout(how.dropout)
+        self.weight, self.bias, self.scale = layer.weight, layer.bias, adapters.scale
+        self.adapter_down = nn.Parameter(layer.weight.new_empty(adapters.rank, layer.in_features))
+        self.adapter_up = nn.Parameter(layer.weight.new_zeros(layer.out_features, adapters.rank))
+        self.dropout = Dropout(adapters.dropout)
         # as in the reference implementation, so that published learning rates apply
         nn.init.kaiming_uniform_(self.adapter_down, a=math.sqrt(5))
         self.train(layer.training)
@@ -79,7 +79,7 @@ class Adapted(nn.Module):
 
 
 def put_in(model: nn.Module, adapters: Adapters) -> int:
-    """Replace the layers named in `how.on` by adapted ones and freeze all other weights; return their number.
+    """Replace the layers named in `adapters.on` by adapted ones and freeze the other weights; return their number.
 
     Call it after the weights are loaded, and before dropout layers are numbered, blocks are sharded and parameters are
     grouped.
@@ -103,7 +103,7 @@ def put_in(model: nn.Module, adapters: Adapters) -> int:
 
 def _check(model: nn.Module, adapters: Adapters, names: set[str]) -> None:
     if any(isinstance(module, Lstm) for module in model.modules()):
-        problem = "found a network of LSTMs (ELMo), which have no layers that an adapter could stand beside"
+        problem = "found a network of LSTMs (ELMo), which does not support adapters"
         raise RecipeError("adapters", problem, "a Transformer", "leave adapters out")
     for name in adapters.on:
         if name not in names:
@@ -111,21 +111,20 @@ def _check(model: nn.Module, adapters: Adapters, names: set[str]) -> None:
     if adapters.learn and not any(_learns(name, adapters) for name, _ in model.named_parameters()):
         some = ", ".join(f"model.{name}" for name, _ in list(model.named_parameters())[:4])
         raise RecipeError(
-            "adapters.learn", f"found {adapters.learn}, which fits no weight", f"a part of names as {some}"
+            "adapters.learn",
+            f"found {adapters.learn}, which matches no weight",
+            f"an expression for names such as {some}",
         )
 
 
 def _learns(name: str, adapters: Adapters) -> bool:
-    """Return whether a weight is trained in full. `how.learn` is matched against the name that the optimizer uses."""
+    """Return whether a weight is trained in full; `adapters.learn` is matched against the optimizer's names."""
     return bool(adapters.learn and re.search(adapters.learn, f"model.{name}"))
 
 
 @torch.no_grad()
 def merged(tensors: Mapping[str, Tensor], adapters: Adapters) -> dict[str, Tensor]:
-    """Return the tensors of an adapted network with every adapter added to its weight, as an unadapted network.
-
-    `tensors` are full (unsharded) tensors by name.
-    """
+    """Return the full (unsharded) tensors of an adapted network with every adapter added to its weight."""
     plain = {name: tensor for name, tensor in tensors.items() if not name.endswith((".adapter_down", ".adapter_up"))}
     for name, up in tensors.items():
         layer, _, end = name.rpartition(".")

@@ -19,17 +19,17 @@ from torch.nn import functional as F
 
 from ordsmed.nn.cpu_attention import QUERIES, BackByBlocks, HeadByHead
 from ordsmed.nn.dropout import Dropout
-from ordsmed.nn.rotary import Turn, parted
-from ordsmed.nn.varlen import MOST, EndToEnd, Texts, bounds, why_not
+from ordsmed.nn.rotary import Turn, split_rotated
+from ordsmed.nn.varlen import MAX_TEXTS, EndToEnd, Texts, bounds, why_not
 
-ROOM = 64  # positions that a cache allocates ahead
-CALL = 40_000  # scores that a CPU computes in the time of one more kernel call
-FAR = 8  # a CPU uses `Neighbors` for rows at least this many times as long as the reach
+SPARE = 64  # positions that a cache allocates in advance
+CALL_COST = 40_000  # scores that a CPU computes in the time of one more kernel call
+MIN_RATIO = 8  # of row length and reach from which a CPU uses `Neighbors`
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Consecutive texts of these sizes, over all rows end to end; a token attends only to tokens of its own text."""
+    """Sizes of consecutive texts, with all rows end to end; a token attends only to tokens of the same text."""
 
     sizes: tuple[int, ...]
     reach: int | None = None  # tokens visible to either side; None: the complete text
@@ -68,7 +68,7 @@ class Neighbors:
         elif isinstance(visible, Runs):
             texts = torch.arange(len(visible.sizes)).repeat_interleave(torch.tensor(visible.sizes)).view(batch, length)
             seen = seen & (texts[:, at.clamp(max=length - 1)] == texts[:, inside])
-        seen = (seen | (at >= length)).expand(batch, count, size, 2 * size)  # padding must see something
+        seen = (seen | (at >= length)).expand(batch, count, size, 2 * size)  # padding attends to all: no empty rows
         return Neighbors(reach, torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf).flatten(0, 1).unsqueeze(1))
 
     def queries(self, x: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class Neighbors:
         blocks: Tensor = rows.unflatten(1, (-1, size)).flatten(0, 1).transpose(1, 2)
         return blocks
 
-    def looked_at(self, x: Tensor) -> Tensor:
+    def context(self, x: Tensor) -> Tensor:
         """Return the keys or values that each block attends to: [B, H, T, d] -> [B * blocks, H, 4 reach, d]."""
         size, rows = 2 * self.reach, x.transpose(1, 2)
         rows = F.pad(rows, (0, 0, 0, 0, self.reach, self.reach + -rows.shape[1] % size)).unflatten(1, (-1, size))
@@ -89,7 +89,7 @@ class Neighbors:
         return blocks.flatten(1, 2)[:, :length].transpose(1, 2)
 
 
-# a boolean or additive mask, texts of a CPU, local attention of a CPU, texts of a GPU; None: all tokens see all
+# a boolean or additive mask, texts on a CPU, local attention on a CPU, texts on a GPU; None: all tokens are visible
 Visible = Tensor | Runs | Neighbors | EndToEnd | None
 
 
@@ -98,38 +98,38 @@ class KeyValueCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self.room: Tensor | None = None  # [2, B, H, room, d]: allocated beyond `length`
+        self.buffer: Tensor | None = None  # [2, B, H, capacity, d]: keys and values, allocated beyond `length`
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append the keys and values of new tokens and return those of all tokens, [B, H, T, d]."""
         before, self.length = self.length, self.length + key.shape[2]
-        if self.room is None or self.room.shape[3] < self.length:
+        if self.buffer is None or self.buffer.shape[3] < self.length:
             batch, heads, _, width = key.shape
-            larger = key.new_empty(2, batch, heads, max(self.length + ROOM, 3 * self.length // 2), width)
-            if self.room is not None:
-                larger[:, :, :, :before] = self.room[:, :, :, :before]
-            self.room = larger
-        self.room[0, :, :, before : self.length] = key
-        self.room[1, :, :, before : self.length] = value
-        return self.room[0, :, :, : self.length], self.room[1, :, :, : self.length]
+            larger = key.new_empty(2, batch, heads, max(self.length + SPARE, 3 * self.length // 2), width)
+            if self.buffer is not None:
+                larger[:, :, :, :before] = self.buffer[:, :, :, :before]
+            self.buffer = larger
+        self.buffer[0, :, :, before : self.length] = key
+        self.buffer[1, :, :, before : self.length] = value
+        return self.buffer[0, :, :, : self.length], self.buffer[1, :, :, : self.length]
 
     def select(self, rows: Tensor) -> None:
-        if self.room is not None:
-            self.room = self.room.index_select(1, rows)
+        if self.buffer is not None:
+            self.buffer = self.buffer.index_select(1, rows)
 
     def drop(self, count: int) -> None:
-        self.room = None if self.room is None else self.room[:, :, :, count:]
+        self.buffer = None if self.buffer is None else self.buffer[:, :, :, count:]
         self.length -= count
 
     def join(self, newer: KeyValueCache) -> None:
         """Append the rows of `newer` to the batch; the shorter cache is padded with zeros on the left."""
         length = max(self.length, newer.length)
-        self.room = torch.cat([self._as_long_as(length), newer._as_long_as(length)], 1)
+        self.buffer = torch.cat([self._as_long_as(length), newer._as_long_as(length)], 1)
         self.length = length
 
     def _as_long_as(self, length: int) -> Tensor:
-        assert self.room is not None
-        return F.pad(self.room[:, :, :, : self.length], (0, 0, length - self.length, 0))
+        assert self.buffer is not None
+        return F.pad(self.buffer[:, :, :, : self.length], (0, 0, length - self.length, 0))
 
 
 class Cache:
@@ -143,7 +143,7 @@ class Cache:
     def visible(self, new: int, documents: Tensor | None, device: torch.device) -> Tensor | None:
         """Append `new` tokens and return the mask over all tokens, [1 or B, 1, new, all]; None: no mask is needed."""
         if self.length and (documents is None) != (self.documents is None):
-            raise ValueError("documents are told of all tokens of a cache, or of none")
+            raise ValueError("cache: found documents for some tokens; wanted them for all tokens or for none")
         if documents is not None:
             before = [] if self.documents is None else [self.documents]
             self.documents = torch.cat([*before, documents], 1)
@@ -172,9 +172,9 @@ class Cache:
 
     def _texts(self) -> Tensor:
         """Return the document of each token, [B, T]; all ones if documents were not given."""
-        room = self.layers[0].room
-        assert room is not None
-        ones = torch.ones(room.shape[1], self.length, dtype=torch.int64, device=room.device)
+        buffer = self.layers[0].buffer
+        assert buffer is not None
+        ones = torch.ones(buffer.shape[1], self.length, dtype=torch.int64, device=buffer.device)
         return ones if self.documents is None else self.documents
 
     def _trim(self) -> None:
@@ -187,7 +187,7 @@ class Cache:
                 layer.drop(lead)
 
     def nearby(self, visible: Tensor | None, new: int, reach: int, device: torch.device) -> Tensor | None:
-        """Restrict `visible` to tokens at most `reach` positions back; unchanged if the cache is shorter."""
+        """Restrict `visible` to tokens at most `reach` positions back; return it unchanged if the cache is shorter."""
         if self.length <= reach + 1:
             return visible
         within = near(self.length, reach, device)[-new:]
@@ -213,33 +213,36 @@ class SelfAttention(nn.Module):
         visible: Visible,
         *,
         turn: Turn | None = None,
-        kept: KeyValueCache | None = None,
+        cache: KeyValueCache | None = None,
         mix: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
         """Attend over x [B, T, D].
 
-        `turn`: cosine and sine of the rotary angles of every position, [B, T, d]. `kept`: keys and values of earlier
-        tokens. `mix`: replaces the output projection, for blocks that compute it themselves.
+        Args:
+            visible: which tokens attend to each other.
+            turn: cosine and sine of the rotary angles of every position, [B, T, d].
+            cache: keys and values of earlier tokens.
+            mix: replaces the output projection, for blocks that fuse it.
         """
         output = self.mix if mix is None else mix  # torch 2.11's compiler cannot evaluate `mix or self.mix`
         fused = self.gather(x).unflatten(-1, (-1, 3, self.head))  # [B, T, H, 3, d]; H is the number of local heads
-        if turn is None and kept is None and (visible is None or isinstance(visible, Tensor)) and self._drops(fused):
+        if turn is None and cache is None and (visible is None or isinstance(visible, Tensor)) and self._drops(fused):
             by_head: Tensor = output(self._attend_by_head(fused, visible).flatten(2))
             return by_head
-        parts = fused.unbind(3) if turn is None else parted(fused, turn)
+        parts = fused.unbind(3) if turn is None else split_rotated(fused, turn)
         query, key, value = (part.transpose(1, 2) for part in parts)  # each [B, H, T, d]
-        if kept is not None:
-            key, value = kept.extend(key, value)
+        if cache is not None:
+            key, value = cache.extend(key, value)
         if isinstance(visible, EndToEnd):
             rate = self.dropout.rate if self.training else 0.0
             mixed = visible.attend(query, key, value, causal=self.causal, scale=self.scale, rate=rate)
         elif isinstance(visible, Runs):
             mixed = self._attend_by_run(query, key, value, visible)
         elif isinstance(visible, Neighbors):
-            blocks = visible.queries(query), visible.looked_at(key), visible.looked_at(value)
+            blocks = visible.queries(query), visible.context(key), visible.context(value)
             mixed = visible.rows(self._attend(*blocks, visible.scores, causal=False), query.shape[2])
         else:
-            mixed = self._attend(query, key, value, visible, causal=self.causal or kept is not None)
+            mixed = self._attend(query, key, value, visible, causal=self.causal or cache is not None)
         out: Tensor = output(mixed.transpose(1, 2).flatten(2))
         return out
 
@@ -260,13 +263,13 @@ class SelfAttention(nn.Module):
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *, causal: bool) -> Tensor:
         rate = self.dropout.rate if self.training else 0.0
         causal = causal and visible is None and query.shape[2] > 1
-        if rate == 0 and _learns_in_half(query, causal):
+        if rate == 0 and _trains_in_bf16(query, causal):
             return self._attend_by_blocks(query, key, value, visible, causal=causal)
         if rate == 0 or query.device.type != "cpu":
             return F.scaled_dot_product_attention(
                 query, key, value, visible, dropout_p=rate, is_causal=causal, scale=self.scale
             )
-        # with dropout torch's CPU kernel falls back to one random number per element; random bytes are cheaper
+        # with dropout, torch's CPU kernel draws a random number per element; random bytes are cheaper
         query, key, value = query.contiguous(), key.contiguous(), value.contiguous()  # matmul would copy more slowly
         scores = torch.matmul(query * self.scale, key.transpose(-1, -2))
         if causal:
@@ -288,19 +291,19 @@ class SelfAttention(nn.Module):
         apart = [x.transpose(0, 1).flatten(1, 2).split(runs.sizes, 1) for x in (query, key, value)]  # [H, run, d] each
         masks = self._masks(heads, runs.sizes)
         mixed = []
-        for size, kept, own_query, own_key, own_value in zip(runs.sizes, masks, *apart, strict=True):
+        for size, mask, run_query, run_key, run_value in zip(runs.sizes, masks, *apart, strict=True):
             seen = runs.seen(size, causal=self.causal)
-            if kept is None and _learns_in_half(own_query):
+            if mask is None and _trains_in_bf16(run_query):
                 see = None if seen is None else seen[None, None]
-                answer = self._attend_by_blocks(own_query[None], own_key[None], own_value[None], see)[0]
-            elif kept is None:
+                answer = self._attend_by_blocks(run_query[None], run_key[None], run_value[None], see)[0]
+            elif mask is None:
                 answer = F.scaled_dot_product_attention(
-                    own_query[None], own_key[None], own_value[None], seen, scale=self.scale
+                    run_query[None], run_key[None], run_value[None], seen, scale=self.scale
                 )[0]
             else:
-                scores = torch.matmul(own_query * self.scale, own_key.transpose(-1, -2))
+                scores = torch.matmul(run_query * self.scale, run_key.transpose(-1, -2))
                 scores = scores if seen is None else scores + seen
-                answer = torch.matmul(scores.softmax(-1) * kept, own_value)
+                answer = torch.matmul(scores.softmax(-1) * mask, run_value)
             mixed.append(answer.transpose(0, 1))
         out: Tensor = torch.cat(mixed).unflatten(0, (batch, length)).transpose(1, 2)
         return out
@@ -317,7 +320,7 @@ def _added(visible: Tensor | None) -> Tensor | None:
     return visible if visible is None or visible.dtype != torch.bool else as_scores(visible)
 
 
-def _learns_in_half(query: Tensor, causal: bool = False) -> bool:
+def _trains_in_bf16(query: Tensor, causal: bool = False) -> bool:
     """Return whether this is a training step in bf16 on a CPU, where torch's backward kernel is slow."""
     if query.device.type != "cpu" or not query.requires_grad or not torch.is_grad_enabled():
         return False
@@ -356,11 +359,12 @@ def near(length: int, reach: int, device: torch.device) -> Tensor:
 def nearby(
     visible: Visible, reach: int, tokens: Tensor, *, causal: bool = False, blocks: nn.ModuleList | None = None
 ) -> Visible:
-    """Restrict `visible` to tokens at most `reach` positions away; unchanged if rows are not longer than that.
+    """Restrict `visible` to tokens at most `reach` positions away; return it unchanged if rows are not longer.
 
-    `visible` is a mask [1 or B, 1, T, T] or another form of `Visible`. `causal`: if it is None, a token sees only
-    itself and earlier tokens. `blocks` are the network's blocks. If they are given, the result may be `EndToEnd` on a
-    GPU and `Neighbors` on a CPU for long rows.
+    Args:
+        causal: if `visible` is None, a token attends only to itself and earlier tokens.
+        blocks: the network's blocks. With them, the result may be `EndToEnd` on a GPU, and `Neighbors` on a CPU for
+            long rows.
     """
     batch, length = tokens.shape
     if length <= reach + 1:
@@ -370,7 +374,7 @@ def nearby(
         return replace(visible, reach=reach)
     if visible is None and (packed := _end_to_end(blocks, EndToEnd.rows(batch, length, reach, tokens.device))):
         return packed
-    if tokens.device.type == "cpu" and _can_be_told(blocks) and 0 < FAR * reach <= length:
+    if tokens.device.type == "cpu" and _accept_runs(blocks) and 0 < MIN_RATIO * reach <= length:
         scored = batch * length * 4 * reach
         if not isinstance(visible, Runs) or sum(size**2 for size in visible.sizes) > scored:
             return Neighbors.of(visible, reach, (batch, length), causal=causal)
@@ -382,7 +386,7 @@ def nearby(
     return visible & within
 
 
-def _can_be_told(blocks: nn.ModuleList | None) -> bool:
+def _accept_runs(blocks: nn.ModuleList | None) -> bool:
     """Return whether these blocks accept `Runs` and `Neighbors` in addition to masks; compiled blocks do not."""
     first: Any = blocks[0] if blocks is not None else None
     return first is not None and not first.compiled
@@ -390,7 +394,7 @@ def _can_be_told(blocks: nn.ModuleList | None) -> bool:
 
 def _end_to_end(blocks: nn.ModuleList | None, packed: EndToEnd) -> EndToEnd | None:
     """Return `packed` if the variable-length kernels can run in these blocks, else None."""
-    if blocks is None or len(packed.bounds) > MOST:
+    if blocks is None or len(packed.bounds) > MAX_TEXTS:
         return None
     first: Any = blocks[0]
     device, attention = packed.bounds.device, first.attention
@@ -413,7 +417,7 @@ def visibility(
     """
     if documents is None:
         if rows is not None:
-            raise ValueError("rows of both kinds need their documents")
+            raise ValueError("documents: missing; causal and bidirectional rows in a batch need them")
         return None
     if isinstance(documents, Texts):
         packed = _end_to_end(blocks, EndToEnd(documents.bounds, documents.documents.shape[1]))
@@ -421,7 +425,7 @@ def visibility(
             return packed
         documents = documents.documents
     first: Any = blocks[0] if blocks is not None else None
-    if _can_be_told(blocks) and rows is None and (runs := _runs(documents, first.attention.heads)):
+    if _accept_runs(blocks) and rows is None and (runs := _runs(documents, first.attention.heads)):
         return runs
     same = documents[:, None, :, None] == documents[:, None, None, :]
     if rows is not None:
@@ -438,4 +442,4 @@ def _runs(documents: Tensor, heads: int) -> Runs | None:
     batch, length = documents.shape
     sizes = cuts.diff().tolist()
     saved = heads * (batch * length**2 - sum(size**2 for size in sizes))
-    return Runs(tuple(sizes)) if saved > CALL * len(sizes) else None
+    return Runs(tuple(sizes)) if saved > CALL_COST * len(sizes) else None

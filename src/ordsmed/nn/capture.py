@@ -1,4 +1,4 @@
-"""Capturing the hidden states between the blocks of a network during a forward pass."""
+"""Capture the hidden states between the blocks of a network during a forward pass."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -11,24 +11,24 @@ from ordsmed.nn.model import Block
 
 @contextlib.contextmanager
 def capture_layers(model: nn.Module, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
-    """Collect hidden states of the forward passes within this context: layer 0 is the first block's input.
+    """Collect hidden states of the forward passes within this context, by layer.
 
-    Layer n is the output of block n; the last block's output is not collected.
+    Layer 0 is the first block's input, layer n the output of block n, except the last block's.
     """
     if not layers:
         yield {}
         return
     blocks = [module for module in model.modules() if isinstance(module, Block)]
-    heard: dict[int, Tensor] = {}
+    states: dict[int, Tensor] = {}
 
-    def listen(number: int) -> Any:
+    def hook(number: int) -> Any:
         if number == 0:
-            return blocks[0].register_forward_pre_hook(lambda block, inputs: heard.__setitem__(0, inputs[0]))
-        return blocks[number - 1].register_forward_hook(lambda block, inputs, out: heard.__setitem__(number, out))
+            return blocks[0].register_forward_pre_hook(lambda block, inputs: states.__setitem__(0, inputs[0]))
+        return blocks[number - 1].register_forward_hook(lambda block, inputs, out: states.__setitem__(number, out))
 
-    hooks = [listen(number) for number in set(layers) if number < len(blocks)]
+    hooks = [hook(number) for number in set(layers) if number < len(blocks)]
     try:
-        yield heard
+        yield states
     finally:
-        for hook in hooks:
-            hook.remove()
+        for handle in hooks:
+            handle.remove()

@@ -1,11 +1,11 @@
-"""Words by their characters: UTF-8 bytes -> rows of symbols -> convolutions and highway layers -> word vectors.
+"""Word vectors from characters: UTF-8 bytes -> rows of symbols -> convolutions and highway layers -> word vectors.
 
     "cat" -> BOW c a t EOW PAD PAD ...                         [U, 50]
           -> windows of 1..7 characters, the maximum of each filter over all windows              [U, 2048]
           -> highways -> projection                            [U, P]
 
-All windows inside a word's padding are equal, so one of them is enough. Most words then need a dozen windows instead of
-fifty, with the same result. Filters of all widths are computed as one product.
+All windows inside a word's padding are equal, so only one of them is computed: a dozen windows for most words instead
+of fifty. Filters of all widths are computed as one product.
 """
 
 import math
@@ -20,9 +20,9 @@ from ordsmed.nn.model import Block
 
 START, STOP, BEGIN, END, PAD = 256, 257, 258, 259, 260  # sentence start and end, word start and end, padding
 SYMBOLS = 261
-CHUNK = {"cpu": 64}  # words computed together: their intermediate results stay in a CPU's cache
-WIDE = 1024  # words computed together on other devices
-SPECIAL = 2  # the first two words of a list are the sentence start and end, which have no characters
+CHUNK = {"cpu": 64}  # words computed together, so that intermediate results stay in a CPU's cache
+DEVICE_CHUNK = 1024  # words computed together on other devices
+SPECIAL = 2  # the first words of a list, sentence start and end, which have no characters
 
 
 def symbols(characters: Tensor, starts: Tensor, longest: int) -> Tensor:
@@ -43,7 +43,7 @@ def symbols(characters: Tensor, starts: Tensor, longest: int) -> Tensor:
     table[:, 0] = BEGIN
     table.scatter_(1, size + 1, END)
     special = torch.full((SPECIAL, longest), PAD, device=characters.device)
-    # slices, because assigning to a single element copies a number to the GPU and waits for it
+    # slices, because an assignment to a single element synchronizes the GPU
     special[:, 0], special[:1, 1], special[1:, 1], special[:, 2] = BEGIN, START, STOP, END
     table[:SPECIAL] = special
     return table
@@ -96,7 +96,7 @@ class CharacterCnn(Block):
             kernel = kernel.to(torch.get_autocast_dtype(symbols.device.type))
         characters = self.table(padded).to(kernel.dtype)
         counts = self._counts(symbols)
-        best = _Strongest.apply(characters, kernel, counts, self.filters, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+        best = _MaxOverWindows.apply(characters, kernel, counts, self.filters, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
         out = self.activation(best + torch.cat([w.bias for w, _ in self._windows()]))
         for highway in self.highways:
             out = highway(out)
@@ -134,7 +134,7 @@ class Highway(nn.Module):
         return torch.lerp(x, change.relu().to(x.dtype), gate.sigmoid().to(x.dtype))
 
 
-class _Strongest(torch.autograd.Function):
+class _MaxOverWindows(torch.autograd.Function):
     """The maximum of each filter over a word's windows, [U, L, E] x [F, reach * E] -> [U, F]."""
 
     @staticmethod
@@ -150,11 +150,11 @@ class _Strongest(torch.autograd.Function):
         hits = []
         for at, count in enumerate(counts):
             words = _words(characters, at)
-            answers = _columns(characters[words], kernel, count) @ kernel.T
-            _leave_out(answers, characters.shape[1], kernel.shape[1] // characters.shape[2], filters)
-            torch.amax(answers, 1, out=best[words])
+            products = _columns(characters[words], kernel, count) @ kernel.T
+            _mask_beyond_end(products, characters.shape[1], kernel.shape[1] // characters.shape[2], filters)
+            torch.amax(products, 1, out=best[words])
             if learns:
-                hits.append(answers == best[words, None])
+                hits.append(products == best[words, None])
         ctx.save_for_backward(characters, kernel, *hits)
         return best.float()
 
@@ -165,7 +165,7 @@ class _Strongest(torch.autograd.Function):
         size = characters.shape[2]
         for at, hit in enumerate(hits):
             words = _words(characters, at)
-            # equal maxima share the gradient; equal windows have equal characters, so the sum is the same
+            # equal maxima share the gradient; windows with equal characters get the same sum
             share = above[words] / hit.sum(1)
             gradients = torch.where(hit, share[:, None], 0.0).to(kernel.dtype)
             to_kernel += gradients.flatten(0, 1).T @ _columns(characters[words], kernel, hit.shape[1]).flatten(0, 1)
@@ -178,7 +178,7 @@ class _Strongest(torch.autograd.Function):
 
 
 def _chunk(like: Tensor) -> int:
-    return CHUNK.get(like.device.type, WIDE)
+    return CHUNK.get(like.device.type, DEVICE_CHUNK)
 
 
 def _words(characters: Tensor, at: int) -> slice:
@@ -190,9 +190,9 @@ def _columns(characters: Tensor, kernel: Tensor, count: int) -> Tensor:
     return torch.cat([characters[:, position : position + count] for position in range(reach)], 2)
 
 
-def _leave_out(answers: Tensor, padded: int, reach: int, filters: tuple[tuple[int, int], ...]) -> None:
+def _mask_beyond_end(products: Tensor, padded: int, reach: int, filters: tuple[tuple[int, int], ...]) -> None:
     """Set windows that extend beyond a word's row to minus infinity, in place."""
     longest, first = padded - reach + 1, 0
     for width, count in filters:
-        answers[:, longest - width + 1 :, first : first + count] = -torch.inf
+        products[:, longest - width + 1 :, first : first + count] = -torch.inf
         first += count

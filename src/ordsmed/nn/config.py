@@ -1,4 +1,4 @@
-"""Reading a Hugging Face config.json as the settings of a network, with errors that name the config's keys."""
+"""Read a Hugging Face config.json as the settings of a network, with errors that name the keys of the config."""
 
 import json
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from ordsmed.base.errors import RecipeError
 S = TypeVar("S")
 
 
-def expect(config: dict[str, Any], **understood: tuple[Any, ...]) -> None:
-    """Raise an error if the config sets a key to a value that is not supported; keys may be missing."""
-    for key, values in understood.items():
+def expect(config: dict[str, Any], **supported: tuple[Any, ...]) -> None:
+    """Raise an error if a key of the config has a value that is not supported; keys may be missing."""
+    for key, values in supported.items():
         if key in config and not any(config[key] == v and type(config[key]) is type(v) for v in values):
             raise ValueError(f"{key}: found {short(config[key])}; wanted {' or '.join(str(v) for v in values)}")
 
@@ -27,10 +27,13 @@ def settings_of(
     less: Mapping[str, int] = MappingProxyType({}),
     **chosen: Any,
 ) -> S:
-    """Build the settings `cls` from a config.json. The keys of `sizes` are required, those of `optional` are not.
+    """Build the settings `cls` from a config.json.
 
-    `less`: numbers to subtract from sizes. `chosen`: settings that the caller has derived from other keys. Errors name
-    the keys of the config.json.
+    Args:
+        sizes: setting -> required key.
+        optional: setting -> key that may be missing.
+        less: setting -> number to subtract from the size in the config.
+        chosen: settings that the caller has derived from other keys.
     """
     table: dict[str, Any] = {}
     for name, key in sizes.items():
@@ -44,10 +47,10 @@ def settings_of(
         raise ValueError(f"{({**optional, **sizes}).get(key, key)}: {problem}") from None
 
 
-def whole(config: dict[str, Any], key: str, least: int = 1) -> int:
+def whole(config: dict[str, Any], key: str, minimum: int = 1) -> int:
     value = config[key]
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{key}: found {short(value)}; wanted a whole number, {least} or more")
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise ValueError(f"{key}: found {short(value)}; wanted a whole number, {minimum} or more")
     return value
 
 

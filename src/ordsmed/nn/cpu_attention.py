@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 from ordsmed.nn.context import Context
 from ordsmed.nn.dropout import factors
 
-HELD = 1 << 17  # scores per thread that `HeadByHead` computes at a time: half a MB
-HELD_IN_HALF = 1 << 20  # scores that `BackByBlocks` computes at a time
+HEAD_SCORES = 1 << 17  # scores per thread that `HeadByHead` computes at a time: half a MB
+BLOCK_SCORES = 1 << 20  # scores that `BackByBlocks` computes at a time
 QUERIES = 512  # queries per block of `BackByBlocks`: smaller products are slow
 
 
@@ -50,10 +50,10 @@ class HeadByHead(torch.autograd.Function):
         for head, rows in _parts(shares):
             query, key, value = fused[rows, :, head].unbind(2)
             to_query, to_key, to_value = gradients[rows, :, head].unbind(2)
-            share, behind = shares[head, rows], gradient[rows, :, head]
+            share, above = shares[head, rows], gradient[rows, :, head]
             mask = factors(drawn[rows, head], ctx.factor, share.dtype)
-            to_scores = torch.bmm(behind, value.transpose(1, 2)).mul_(mask)
-            torch.bmm(mask.mul_(share).transpose(1, 2), behind, out=to_value)
+            to_scores = torch.bmm(above, value.transpose(1, 2)).mul_(mask)
+            torch.bmm(mask.mul_(share).transpose(1, 2), above, out=to_value)
             torch.ops.aten._softmax_backward_data.out(to_scores, share, -1, share.dtype, grad_input=to_scores)
             torch.bmm(to_scores, key, out=to_query)
             to_query *= ctx.scale
@@ -62,7 +62,7 @@ class HeadByHead(torch.autograd.Function):
 
 
 class BackByBlocks(torch.autograd.Function):
-    """torch's flash kernel on [B, H, T, d], with a backward pass by products that recomputes the attention weights."""
+    """torch's flash kernel on [B, H, T, d], with a backward pass that recomputes the attention weights by products."""
 
     @staticmethod
     def forward(
@@ -85,22 +85,22 @@ class BackByBlocks(torch.autograd.Function):
             seen = query.new_full((1, 1, query.shape[2], key.shape[2]), -torch.inf).triu_(1)
         to_query, to_key, to_value = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
         for part in _chunks(query.shape, key.shape[2]):
-            own_key, own_value = key[part].flatten(0, 1), value[part].flatten(0, 1)
-            of_key, of_value = (torch.zeros_like(own_key, dtype=torch.float32) for _ in range(2))
+            part_key, part_value = key[part].flatten(0, 1), value[part].flatten(0, 1)
+            of_key, of_value = (torch.zeros_like(part_key, dtype=torch.float32) for _ in range(2))
             for first in range(0, query.shape[2], QUERIES):
-                asking = slice(first, first + QUERIES)
-                own_query, behind = (x[part][:, :, asking].flatten(0, 1) for x in (query, gradient))
-                shares = torch.bmm(own_query, own_key.transpose(1, 2))
+                queries = slice(first, first + QUERIES)
+                block_query, above = (x[part][:, :, queries].flatten(0, 1) for x in (query, gradient))
+                shares = torch.bmm(block_query, part_key.transpose(1, 2))
                 if seen is not None:
                     by_row = shares.view(-1, query[part].shape[1], *shares.shape[1:])
-                    by_row += seen[part[0] if len(seen) > 1 else slice(None), :, asking]
+                    by_row += seen[part[0] if len(seen) > 1 else slice(None), :, queries]
                 shares = shares.softmax(-1)
-                to_scores = torch.bmm(behind, own_value.transpose(1, 2))
-                of_value += torch.bmm(shares.transpose(1, 2), behind)
+                to_scores = torch.bmm(above, part_value.transpose(1, 2))
+                of_value += torch.bmm(shares.transpose(1, 2), above)
                 to_scores = torch.ops.aten._softmax_backward_data(to_scores, shares, -1, shares.dtype)
-                of_query = torch.bmm(to_scores, own_key).mul_(ctx.scale)
-                to_query[part][:, :, asking] = of_query.view_as(to_query[part][:, :, asking])
-                of_key += torch.bmm(to_scores.transpose(1, 2), own_query)
+                of_query = torch.bmm(to_scores, part_key).mul_(ctx.scale)
+                to_query[part][:, :, queries] = of_query.view_as(to_query[part][:, :, queries])
+                of_key += torch.bmm(to_scores.transpose(1, 2), block_query)
             to_key[part] = of_key.view_as(to_key[part])
             to_value[part] = of_value.view_as(to_value[part])
         return to_query, to_key, to_value, None, None, None
@@ -108,14 +108,14 @@ class BackByBlocks(torch.autograd.Function):
 
 def _parts(shares: Tensor) -> Iterator[tuple[int, slice]]:
     heads, batch, length, _ = shares.shape
-    rows = max(1, HELD * torch.get_num_threads() // length**2)
+    rows = max(1, HEAD_SCORES * torch.get_num_threads() // length**2)
     for head in range(heads):
         yield from ((head, slice(first, first + rows)) for first in range(0, batch, rows))
 
 
 def _chunks(shape: torch.Size, keys: int) -> Iterator[tuple[slice, slice]]:
     batch, heads, length, _ = shape
-    fit = max(1, HELD_IN_HALF // (min(length, QUERIES) * keys))
+    fit = max(1, BLOCK_SCORES // (min(length, QUERIES) * keys))
     rows, some = max(1, fit // heads), min(fit, heads)
     for first in range(0, batch, rows):
         yield from ((slice(first, first + rows), slice(head, head + some)) for head in range(0, heads, some))

@@ -1,7 +1,7 @@
 """Dropout whose mask is a function of (seed, step, micro-batch, rank, layer), so that no random state is saved.
 
 On a CPU the mask is made from random bytes, eight per draw, and kept elements are scaled by the actual keep rate. This
-is several times cheaper than one random number per element. On other devices torch's kernels draw the mask, or a kernel
+is several times faster than one random number per element. On other devices torch's kernels draw the mask, or a kernel
 that hashes such bytes itself (nn/kernels/residual_norm.py). Ranks that share a layer draw different masks where its
 activations are split between them (`stream`), and the same mask elsewhere.
 """
@@ -23,8 +23,9 @@ class _Key:
 def begin_micro_batch(*parts: object, stream: int = 0) -> None:
     """Seed every dropout layer for one micro-batch.
 
-    `parts`: seed, step, micro-batch and rank. `stream`: number of this rank among the ranks that share its layers; 0:
-    they are not shared.
+    Args:
+        parts: seed, step, micro-batch and rank.
+        stream: number of this rank, from 1, among the ranks that share its layers; 0: no other rank does.
     """
     _Key.value, _Key.shared = chance.key("dropout", *parts), stream > 0
     seed = (chance.key(_Key.value, stream) if stream else _Key.value) & ((1 << 63) - 1)

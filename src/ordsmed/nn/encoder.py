@@ -1,6 +1,6 @@
 """Encoder: the Transformer of BERT, RoBERTa, ELECTRA and Megatron's BERT, its settings and its checkpoint names.
 
-    tokens -> words + places + types -> norm, dropout -> (to the blocks' width) -> blocks -> hidden [B, T, D]
+    tokens -> words + positions + types [B, T, E] -> norm, dropout -> [B, T, D] -> blocks -> hidden [B, T, D]
 
 B batch, T tokens, D width, E width of the embeddings (D unless a family differs), V vocabulary. Norms follow the
 residual sums (BERT 2018) or precede attention and feed-forward, with one more at the end (Megatron 2020).
@@ -21,7 +21,7 @@ from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.attention import SelfAttention, Visible, as_scores, visibility
 from ordsmed.nn.config import expect, settings_of
 from ordsmed.nn.dropout import Dropout
-from ordsmed.nn.heads import MaskedHead, PairHead, fresh, in_turn
+from ordsmed.nn.heads import MaskedHead, PairHead, fresh, sequential
 from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Family, Model, Names, SpecialTokens, TaskKind
 from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
@@ -57,7 +57,7 @@ class EncoderSettings(Family):
     types: int = 2
     """number of token types (segments); elsewhere type_vocab_size"""
     activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
-    """gelu is exact, gelu_tanh the tanh form of Google's code (exported as gelu_new); elsewhere hidden_act"""
+    """gelu is exact, gelu_tanh the approximation in Google's code (exported as gelu_new); elsewhere hidden_act"""
     dropout: float = 0.1
     """dropout of hidden states; elsewhere hidden_dropout_prob"""
     attention_dropout: float = 0.1
@@ -96,9 +96,9 @@ class EncoderSettings(Family):
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         out = nn.Linear(self.width, outputs)
         if kind == "span":
-            return in_turn(self.initializer_std, out=out)
+            return sequential(self.initializer_std, out=out)
         before = self.pooled() if kind == "classify" else {}
-        return in_turn(self.initializer_std, **before, dropout=Dropout(self.dropout), out=out)
+        return sequential(self.initializer_std, **before, dropout=Dropout(self.dropout), out=out)
 
     def pooled(self) -> dict[str, nn.Module]:
         return {"dense": nn.Linear(self.width, self.width), "tanh": nn.Tanh()}
@@ -111,8 +111,8 @@ class EncoderSettings(Family):
 
     def flops(self, length: int) -> float:
         multiply_adds = 4 * self.width**2 + 2 * self.width * self.inner + 2 * length * self.width
-        into = self.embedded * self.width if self.embedded != self.width else 0
-        return 2.0 * (self.layers * multiply_adds + into)
+        projection = self.embedded * self.width if self.embedded != self.width else 0
+        return 2.0 * (self.layers * multiply_adds + projection)
 
     def head_flops(self, vocabulary: int) -> float:
         return 2.0 * self.embedded * (self.width + vocabulary)
@@ -126,7 +126,7 @@ class EncoderSettings(Family):
             "intermediate_size": self.inner,
             "max_position_embeddings": self.positions + self.offset,
             "type_vocab_size": max(self.types, 1),
-            "hidden_act": activations.theirs(self.activation),
+            "hidden_act": activations.hugging_face_name(self.activation),
             "hidden_dropout_prob": self.dropout,
             "attention_probs_dropout_prob": self.attention_dropout,
             "layer_norm_eps": self.epsilon,
@@ -137,7 +137,7 @@ class EncoderSettings(Family):
 
     @classmethod
     def from_hugging_face(cls, config: dict[str, Any], **sizes: str) -> Self:
-        """Read the settings from a config.json of one of these families. `sizes`: further required keys by setting."""
+        """Read the settings from a config.json; `sizes` are further required keys by setting."""
         expect(
             config,
             position_embedding_type=("absolute",),
@@ -145,24 +145,20 @@ class EncoderSettings(Family):
             add_cross_attention=(False,),
             pruned_heads=({}, None),
         )
-        chosen = {"activation": activations.ours(config, "hidden_act", "gelu")}
+        chosen = {"activation": activations.from_config(config, "hidden_act", "gelu")}
         numbers = NUMBERS | {"epsilon": "layer_norm_eps"}
         usual = {"layer_norm_eps": 1e-12} | config  # Hugging Face's default; families have other defaults here
         sizes = SIZES | {"positions": "max_position_embeddings"} | sizes
         return settings_of(cls, usual, sizes, numbers, less={"positions": cls.offset}, **chosen)
 
     def without_types(self, prefix: str) -> dict[str, tuple[int, ...]]:
-        """Return the shape of a token type embedding that is exported as zeros, by name.
-
-        Hugging Face's class has one, also if the network has no token types.
-        """
+        """Return the token types that an export adds as zeros, name -> shape, if the network has none."""
         return {} if self.types else {f"{prefix}.embeddings.token_type_embeddings.weight": (1, self.embedded)}
 
     def scores(self, prefix: str, decoder: str, bias: str) -> tuple[Table, dict[str, str], dict[str, str]]:
         """Return the checkpoint names of the output layer: names by tensor, tied names, and names of unused copies.
 
-        Hugging Face's class has two biases. If the output layer is tied, both are the same. Otherwise the layer's own
-        bias is used, and the other one is ignored.
+        Hugging Face's class has two biases. They are the same if the output layer is tied; otherwise it ignores `bias`.
         """
         ends, words = (f"{decoder}.{end}" for end in ("bias", "weight")), f"{prefix}.embeddings.word_embeddings.weight"
         layer_bias, layer_weight = ends
@@ -293,7 +289,7 @@ class Encoder(Model):
 class PostNormBlock(Block):
     """Attention, add and norm; feed-forward, add and norm.
 
-    What `forward` computes, with sums, dropout and norms fused where a kernel can do it:
+    `forward` fuses sums, dropout and norms if a kernel supports it, and computes:
 
         x = norm(x + dropout(attention(x)))
         x = norm(x + dropout(down(activation(up(x)))))
@@ -315,13 +311,13 @@ class PostNormBlock(Block):
         first = Sum(chosen(x, at), self.attention.mix, self.attention_dropout, self.attention_norm, self.attention)
         x, kept = first.normed(self.attention(x, visible, mix=lambda mixed: first.product(chosen(mixed, at))))
         second = Sum(kept, self.down, self.dropout, self.norm)
-        return second.normed(second.product(activations.bent(self.up, self.activation, x)))[0]
+        return second.normed(second.product(activations.activated(self.up, self.activation, x)))[0]
 
 
 class PreNormBlock(PostNormBlock):
     """Norm, attention, add; norm, feed-forward, add.
 
-    What `forward` computes, with sums, dropout and norms fused where a kernel can do it:
+    `forward` fuses sums, dropout and norms if a kernel supports it, and computes:
 
         x = x + dropout(attention(norm(x)))
         x = x + dropout(down(activation(up(norm(x)))))
@@ -332,7 +328,7 @@ class PreNormBlock(PostNormBlock):
         first = Sum(chosen(x, at), self.attention.mix, self.attention_dropout, self.norm, self.attention)
         x, read = first.and_norm(self.attention(read, visible, mix=lambda mixed: first.product(chosen(mixed, at))))
         second = Sum(x, self.down, self.dropout)
-        return second.alone(second.product(activations.bent(self.up, self.activation, read)))
+        return second.alone(second.product(activations.activated(self.up, self.activation, read)))
 
 
 def chosen(x: Tensor, at: Tensor | None) -> Tensor:

@@ -1,8 +1,8 @@
 """Linear layers whose three products are computed in 8 bits: forward e4m3 x e4m3, backward e5m2 x e4m3.
 
-Each tensor is scaled by its current absolute maximum, so no state is carried between steps and the host need not wait.
-Sums have fp32 accuracy; weights and their gradients are fp32. A CPU computes the same products of the same 8-bit
-numbers in fp32, slowly, for tests.
+Each tensor is scaled by its current absolute maximum, so scaling has no state and does not synchronize the GPU. Sums
+have fp32 accuracy; weights and their gradients are fp32. For tests, a CPU computes products of the same 8-bit numbers
+in fp32.
 """
 
 import torch
@@ -30,12 +30,22 @@ class Fp8Linear(nn.Linear):
 
 
 def use_fp8(block: nn.Module) -> int:
-    """Let the linear layers of a block with suitable sizes multiply in 8 bits, and return their number."""
+    """Convert the linear layers of a block whose sizes allow 8-bit products; return their number."""
     layers = [layer for layer in block.modules() if type(layer) is nn.Linear]
     fit = [layer for layer in layers if layer.in_features % MULTIPLE == layer.out_features % MULTIPLE == 0]
     for layer in fit:
         layer.__class__ = Fp8Linear
     return len(fit)
+
+
+def lacks_fp8(device: torch.device, card: Accelerator | None = None) -> str:
+    """Return why the device, or the GPU `card` of a planned job, cannot multiply in 8 bits; empty if it can."""
+    card = (card or card_of(device)) if device.type == "cuda" else None
+    if card and card.amd:
+        return "was not tested on AMD GPUs, which have other 8-bit formats"
+    if card and card.capability < (8, 9):
+        return f"{card.name} has no units for; Ada, Hopper and later have"
+    return ""
 
 
 class _Fp8Product(torch.autograd.Function):
@@ -58,7 +68,7 @@ class _Fp8Product(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             to_x = _product(small, _by_column(small_w), scale, scale_w, dtype).to(type_x)
         if ctx.needs_input_grad[1]:
-            small, small_x = _filled(small), _filled(small_x)
+            small, small_x = _padded(small), _padded(small_x)
             to_w = _product(small.t().contiguous(), _by_column(small_x), scale, scale_x, torch.float32).to(type_w)
         return to_x, to_w, None
 
@@ -74,7 +84,7 @@ def _by_column(x: Tensor) -> Tensor:
     return x.t().contiguous().t()
 
 
-def _filled(x: Tensor) -> Tensor:
+def _padded(x: Tensor) -> Tensor:
     """Append rows of zeros up to a multiple of MULTIPLE; they add nothing to sums over rows."""
     more = -len(x) % MULTIPLE
     return F.pad(x.view(torch.uint8), (0, 0, 0, more)).view(x.dtype) if more else x

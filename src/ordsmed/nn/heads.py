@@ -54,7 +54,7 @@ class DetectHead(nn.Module):
 
 
 class PairHead(nn.Module):
-    """Classify how the second segment of a row follows the first: dense, tanh, two scores of the first token."""
+    """Classify the pair of segments in a row: dense, tanh, two scores from the first token's state."""
 
     def __init__(self, width: int, std: float) -> None:
         super().__init__()
@@ -77,14 +77,16 @@ class WordHead(WordTable):
 
 
 def scored_words(model: Model, std: float, *, tied: bool) -> nn.Embedding:
+    """Return the network's word table (`tied`), or a new one of the same size."""
     if tied:
         return model.words
-    apart = nn.Embedding(model.words.num_embeddings, model.words.embedding_dim)
-    fresh(apart, std)
-    return apart
+    table = nn.Embedding(model.words.num_embeddings, model.words.embedding_dim)
+    fresh(table, std)
+    return table
 
 
-def in_turn(std: float, **parts: nn.Module) -> nn.Sequential:
+def sequential(std: float, **parts: nn.Module) -> nn.Sequential:
+    """Return the parts in sequence under their names, with initial weights."""
     return nn.Sequential(OrderedDict(parts)).apply(lambda module: fresh(module, std))
 
 

@@ -27,18 +27,18 @@ from ordsmed.nn.shards import box_of, groups_of, local
 
 CHUNK_SCORES = 1 << 24  # scores in a chunk on a CPU: 64 MB in fp32
 DEVICE_SCORES = 1 << 28  # the same on a GPU; every chunk updates the gradient of the complete table
-PITCH = 128  # fast 16-bit products of a GPU need row sizes divisible by it
-LIFT = 5.0  # shares are multiplied by e^5, below 150, so that those of rare words do not underflow in fp16
-CONFIDENT = 0.6875  # losses below it mean target shares above a half; exact in fp32, because a kernel compares too
+ALIGNMENT = 128  # fast 16-bit products of a GPU need row sizes divisible by it
+LIFT = 5.0  # shares are multiplied by e^5 so that those of rare words do not underflow in fp16
+CONFIDENT = 0.6875  # a loss below it means a target share above a half; exact in fp32, so that kernels agree
 BY_HAND = ("cpu",)  # devices that use `_sums` and need no alignment
 TILE = (1_024, 2_048)  # states and words scored at a time without gradients: 8 MB in fp32
-FAINT, LOUD = 1e-20, 1e30  # sums of exp(score) between these are accurate without subtracting the highest score
-SAFE = 60.0  # e^60 times any vocabulary size is far below fp32's maximum
+MIN_SUM, MAX_SUM = 1e-20, 1e30  # sums of exp(score) in between are accurate without subtracting the highest score
+SAFE = 60.0  # scores between -60 and 60 do not overflow: e^60 times a vocabulary size is below fp32's maximum
 
 
 @dataclass(frozen=True)
 class Range:
-    """The range of words whose table rows are on this rank; the other ranks of the group hold the others."""
+    """The range of words whose table rows are on this rank; other ranks of the group have the other words."""
 
     group: dist.ProcessGroup
     first: int
@@ -57,10 +57,11 @@ class Range:
         return (targets >= self.first) & (targets < self.first + self.count)
 
     def rows_of(self, targets: Tensor) -> Tensor:
-        """Return the local rows of `targets`; an arbitrary row for words of other ranks."""
+        """Return the local rows of `targets`; words of other ranks get any row."""
         return (targets - self.first).clamp(0, max(self.count - 1, 0))
 
-    def agree(self, values: Tensor, by: dist.ReduceOp.RedOpType | None = None) -> Tensor:
+    def reduce(self, values: Tensor, by: dist.ReduceOp.RedOpType | None = None) -> Tensor:
+        """All-reduce `values` in place over the ranks, by default as a sum."""
         dist.all_reduce(values, op=by or dist.ReduceOp.SUM, group=self.group)
         return values
 
@@ -124,7 +125,7 @@ def _loss(
 ) -> tuple[Tensor, Tensor]:
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-    table, bias, split = _own_rows(table, bias, vocabulary)
+    table, bias, split = _local_part(table, bias, vocabulary)
     learns = torch.is_grad_enabled()  # inside an autograd.Function it is always False
     inputs = (hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw, learns)
     summed: tuple[Tensor, Tensor] = _TokenLoss.apply(*inputs)  # type: ignore[no-untyped-call]
@@ -157,11 +158,11 @@ def token_hits(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None = None
 ) -> Tensor:
     """Return the sum of the weights of the slots whose target has the highest score."""
-    table, bias, split = _own_rows(table, bias, vocabulary)
+    table, bias, split = _local_part(table, bias, vocabulary)
     hidden, targets, weights = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
     hits = hidden.new_zeros((), dtype=torch.float32)
     product, bias = _aligned(table, bias, hidden)  # padding has the score minus infinity
-    for rows in _chunks(len(hidden), len(table) if split is None else split.rows, _most(hidden.device)):
+    for rows in _chunks(len(hidden), len(table) if split is None else split.rows, _chunk_limit(hidden.device)):
         scores = torch.nn.functional.linear(hidden[rows], product, bias)
         best = scores.argmax(-1) if split is None else _best(scores, split)
         hits += ((best == targets[rows]) * weights[rows]).sum()
@@ -178,29 +179,30 @@ def token_logs(
     states: Tensor | None = None,
     best: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return log softmax(hidden @ table.T + bias)[target] of each slot, and whether the target is the likeliest word.
+    """Return log softmax(hidden @ table.T + bias)[target] of each slot, and whether the target has the highest score.
 
-    The second result is computed only with `best`. `states`: index into `hidden` [N] of each slot, if several slots
-    share a state.
+    Args:
+        states: index of each slot's state in `hidden`, if several slots share a state.
+        best: compute the second result; it is False otherwise.
     """
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-    table, bias, split = _own_rows(table, bias, vocabulary)
+    table, bias, split = _local_part(table, bias, vocabulary)
     table, bias = table.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
     states = torch.arange(len(hidden), device=hidden.device) if states is None else states
     total, top = _exponentials(hidden, table, bias, None), torch.zeros(len(hidden), device=hidden.device)
     if split is not None:
-        total = split.agree(total)
-    if not bool(((total > FAINT) & (total < LOUD)).all()):  # overflow or underflow: subtract the highest score
+        total = split.reduce(total)
+    if not bool(((total > MIN_SUM) & (total < MAX_SUM)).all()):  # overflow or underflow: subtract the highest score
         top = _highest_of_all(hidden, table, bias)[0]
-        top = top if split is None else split.agree(top, dist.ReduceOp.MAX)
+        top = top if split is None else split.reduce(top, dist.ReduceOp.MAX)
         total = _exponentials(hidden, table, bias, top)
-        total = total if split is None else split.agree(total)
+        total = total if split is None else split.reduce(total)
     logs = _scores_of(hidden, table, bias, targets, states, split) - (total.log() + top)[states]
     if not best:
         return logs, torch.zeros_like(targets, dtype=torch.bool)
     value, column = _highest_of_all(hidden, table, bias)
-    chosen = column if split is None else _agreed_best(value, column, split)
+    chosen = column if split is None else _ranks_best(value, column, split)
     return logs, chosen[states] == targets
 
 
@@ -213,7 +215,7 @@ def _scores_of(
     else:
         scores = (hidden.float()[states] * table[at].float()).sum(-1)
         scores = scores if bias is None else scores + bias[at]
-    return scores if split is None else split.agree(torch.where(split.holds(targets), scores, 0.0))
+    return scores if split is None else split.reduce(torch.where(split.holds(targets), scores, 0.0))
 
 
 def _exponentials(hidden: Tensor, table: Tensor, bias: Tensor | None, top: Tensor | None) -> Tensor:
@@ -225,8 +227,8 @@ def _exponentials(hidden: Tensor, table: Tensor, bias: Tensor | None, top: Tenso
 
 
 def _highest_of_all(hidden: Tensor, table: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return each state's highest score and its column, the first one of equals."""
-    value, column = _nothing(hidden.float())
+    """Return each state's highest score and its column, the first of equal ones."""
+    value, column = _no_scores(hidden.float())
     for rows, scores, first in _tiles(hidden, table, bias):
         best, at = scores.max(1)
         higher = best > value[rows]
@@ -238,11 +240,11 @@ def _highest_of_all(hidden: Tensor, table: Tensor, bias: Tensor | None) -> tuple
 def _tiles(hidden: Tensor, table: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, int]]:
     most = TILE[0] * TILE[1] if hidden.device.type in BY_HAND else DEVICE_SCORES
     chunks = _chunks(len(hidden), TILE[1], most)
-    room = hidden.new_empty(chunks[0].stop * TILE[1] if chunks else 0, dtype=torch.float32)
+    buffer = hidden.new_empty(chunks[0].stop * TILE[1] if chunks else 0, dtype=torch.float32)
     for rows in chunks:
         for first in range(0, len(table), TILE[1]):
             words = table[first : first + TILE[1]]
-            out = room[: (rows.stop - rows.start) * len(words)].view(-1, len(words))
+            out = buffer[: (rows.stop - rows.start) * len(words)].view(-1, len(words))
             biases = None if bias is None else bias[first : first + TILE[1]]
             yield rows, _scores(hidden[rows], words, biases, out), first
 
@@ -252,7 +254,7 @@ def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, voca
     group = Range.of(table, vocabulary or len(table))
     if products.by_onednn(hidden, local(table)):
         scores = products.times(hidden, local(table))
-    elif hidden.device.type == "cpu" and len(hidden) > 1:  # on a CPU a tall product is faster than a wide one
+    elif hidden.device.type == "cpu" and len(hidden) > 1:  # faster than the product with more columns than rows
         scores = torch.mm(local(table), hidden.T.contiguous()).T.contiguous().float()
     else:
         scores = torch.nn.functional.linear(hidden, local(table)).float()
@@ -264,10 +266,12 @@ def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, voca
     return torch.cat(parts, 1)[:, :vocabulary]
 
 
-def _own_rows(table: Tensor, bias: Tensor | None, vocabulary: int | None) -> tuple[Tensor, Tensor | None, Range | None]:
+def _local_part(
+    table: Tensor, bias: Tensor | None, vocabulary: int | None
+) -> tuple[Tensor, Tensor | None, Range | None]:
     """Return the local rows of table and bias, and the range if the table is split.
 
-    Padding rows are removed, except on a GPU with a split table, where all ranks keep equal sizes. There the bias of
+    Padding rows are removed, except for a split table on a GPU, where all ranks keep equal sizes and the bias of
     padding rows is minus infinity.
     """
     vocabulary = vocabulary or len(table)
@@ -289,35 +293,35 @@ def _without_padding(table: Tensor, bias: Tensor | None, split: Range) -> Tensor
 
 
 def _best(scores: Tensor, split: Range) -> Tensor:
-    value, column = scores.max(-1) if split.count else _nothing(scores)
-    return _agreed_best(value, column, split)
+    value, column = scores.max(-1) if split.count else _no_scores(scores)
+    return _ranks_best(value, column, split)
 
 
 def _drawn(draw: WordDraw, shares: Tensor, sums: Tensor, slots: slice, split: Range | None) -> Tensor:
     block = draw.block(sums, slots)
     if split is None:
         return draw.word(shares, block, slots)[1]
-    value, column = draw.word(shares, block, slots, split.first) if split.count else _nothing(shares)
-    return _agreed_best(value, column, split)
+    value, column = draw.word(shares, block, slots, split.first) if split.count else _no_scores(shares)
+    return _ranks_best(value, column, split)
 
 
-def _drawn_otherwise(draw: WordDraw, scores: Tensor, targets: Tensor, slots: slice, split: Range | None) -> Tensor:
+def _drawn_tempered(draw: WordDraw, scores: Tensor, targets: Tensor, slots: slice, split: Range | None) -> Tensor:
     first = split.first if split else 0
     shares = draw.tempered(scores, targets, first)
     shares.sub_(_highest(shares, split)[:, None]).exp_()
     sums = draw.sums(shares, first)
-    return _drawn(draw, shares, split.agree(sums) if split else sums, slots, split)
+    return _drawn(draw, shares, split.reduce(sums) if split else sums, slots, split)
 
 
-def _agreed_best(value: Tensor, column: Tensor, split: Range) -> Tensor:
-    highest = split.agree(value.clone(), dist.ReduceOp.MAX)
+def _ranks_best(value: Tensor, column: Tensor, split: Range) -> Tensor:
+    highest = split.reduce(value.clone(), dist.ReduceOp.MAX)
     far = torch.iinfo(torch.int64).max
-    return split.agree(
+    return split.reduce(
         torch.where((value == highest) & (split.count > 0), column + split.first, far), dist.ReduceOp.MIN
     )
 
 
-def _nothing(scores: Tensor) -> tuple[Tensor, Tensor]:
+def _no_scores(scores: Tensor) -> tuple[Tensor, Tensor]:
     none = scores.new_full((len(scores),), -torch.inf)
     return none, torch.zeros_like(none, dtype=torch.int64)
 
@@ -349,8 +353,8 @@ class _TokenLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Context, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        # the loss is a scalar, so its gradient only scales the saved gradients; in place, because they are used once
-        # (and in fp32: rounding the factor to 16 bits would bias all elements the same way)
+        # the loss is a scalar, so its gradient only scales the saved gradients, in fp32 because rounding the factor to
+        # 16 bits would bias all elements in the same direction
         learned = [
             None if gradient is None else gradient.float().mul_(upstream[0]).to(ctx.dtypes[n])
             for n, gradient in enumerate(ctx.saved_tensors)
@@ -373,23 +377,23 @@ def _sums(
 ) -> tuple[Tensor, _Gradients | None]:
     product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
     gradients = _Gradients(hidden, product, bias, of_table=of_table) if learns else None
-    chunks = _chunks(len(hidden), len(table) if split is None else split.rows, _most(hidden.device))
-    room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
+    chunks = _chunks(len(hidden), len(table) if split is None else split.rows, _chunk_limit(hidden.device))
+    buffer = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
     for rows in chunks:
-        scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
+        scores = _scores(hidden[rows], product, bias, buffer[: rows.stop - rows.start])
         words = scores if split is None else scores[:, : split.count]
         plain = draw if draw is not None and draw.plain else None  # draws from the shares of the loss
         if draw is not None and plain is None:
-            drawn[rows] = _drawn_otherwise(draw, words, targets[rows], rows, split)
+            drawn[rows] = _drawn_tempered(draw, words, targets[rows], rows, split)
         if split is None:
             right = scores.gather(1, targets[rows, None]).squeeze(1)
             right -= _shift(scores, hidden.dtype)
         else:
-            right = _shift_agreed(scores, targets[rows], split)
+            right = _shift_split(scores, targets[rows], split)
         scores.exp_()
         sums = plain.sums(words, split.first if split else 0) if plain else scores.sum(1, keepdim=True)
         if split is not None:
-            sums, right = split.agree(torch.cat([sums, right[:, None]], 1)).tensor_split([-1], 1)
+            sums, right = split.reduce(torch.cat([sums, right[:, None]], 1)).tensor_split([-1], 1)
             right = right.squeeze(1)
         total = sums.sum(1)
         if plain:
@@ -397,18 +401,17 @@ def _sums(
         losses = total.log() - right
         loss += (weights[rows] * losses).sum()
         if gradients:
-            early = hidden.dtype != torch.float32
-            if early:
+            subtract_first = hidden.dtype != torch.float32
+            if subtract_first:
                 _subtract_targets(scores, total, losses, targets[rows], split)
-            gradients.add(rows, scores, weights[rows] / total, losses if early else None)
+            gradients.add(rows, scores, weights[rows] / total, losses if subtract_first else None)
     return loss, gradients
 
 
 def _subtract_targets(scores: Tensor, total: Tensor, losses: Tensor, targets: Tensor, split: Range | None) -> None:
     """Subtract 1 from the targets' shares, in place, before they are rounded to 16 bits.
 
-    Only for confident targets (loss below CONFIDENT). For the others the share itself is the smaller number and loses
-    less.
+    This is done only for confident targets (loss below CONFIDENT); rounding loses less of the smaller other shares.
     """
     if not scores.shape[1]:
         return
@@ -431,7 +434,7 @@ def _sums_on_device(
     of_table: bool,
 ) -> tuple[Tensor, _Gradients | None]:
     words, by_kernel = len(table), switch.runs("cross_entropy", hidden.device)
-    shares_of, most = (_by_kernel, 2 * DEVICE_SCORES) if by_kernel else (_by_torch, DEVICE_SCORES)
+    shares_of, most = (_shares_by_kernel, 2 * DEVICE_SCORES) if by_kernel else (_shares_by_torch, DEVICE_SCORES)
     product, added = _aligned(table, bias, hidden)
     loss = hidden.new_zeros((), dtype=torch.float32)
     of_bias = added if bias is not None else None
@@ -441,7 +444,7 @@ def _sums_on_device(
         scores = hidden[rows] @ product.T if added is None else torch.addmm(added, hidden[rows], product.T)
         plain = draw if draw is not None and draw.plain else None
         if draw is not None and plain is None:
-            drawn[rows] = _drawn_otherwise(draw, scores[:, :words].float(), targets[rows], rows, None)
+            drawn[rows] = _drawn_tempered(draw, scores[:, :words].float(), targets[rows], rows, None)
         losses, shares, word = shares_of(scores, targets[rows], words, plain, rows, lift, learns)
         loss += (weights[rows] * losses).sum()
         if plain:
@@ -451,7 +454,7 @@ def _sums_on_device(
     return loss, gradients
 
 
-def _by_torch(
+def _shares_by_torch(
     scores: Tensor, targets: Tensor, words: int, draw: WordDraw | None, slots: slice, lift: float, learns: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the losses of rows, their shares times e^lift, and drawn words, by torch's kernels in fp32.
@@ -471,10 +474,10 @@ def _by_torch(
     return losses, shares.scatter_(1, targets[:, None], of_targets[:, None].to(shares.dtype)), drawn
 
 
-def _by_kernel(
+def _shares_by_kernel(
     scores: Tensor, targets: Tensor, words: int, draw: WordDraw | None, slots: slice, lift: float, learns: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    from ordsmed.nn.kernels.cross_entropy import cross_entropy  # needs Triton, which is installed if the kernel is on
+    from ordsmed.nn.kernels.cross_entropy import cross_entropy  # needs Triton, which `switch` has checked
 
     keys = None if draw is None else draw.slot_keys[slots]
     losses, drawn = cross_entropy(scores, targets, words, keys=keys, lift=lift, shares=learns)
@@ -484,9 +487,9 @@ def _by_kernel(
 def _aligned(table: Tensor, bias: Tensor | None, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return table and bias in the precision of the product.
 
-    In 16 bits on a GPU, rows with bias minus infinity are appended, up to a multiple of PITCH.
+    In 16 bits on a GPU, rows with bias minus infinity are appended, up to a multiple of ALIGNMENT.
     """
-    more = -len(table) % PITCH if hidden.dtype != torch.float32 and hidden.device.type not in BY_HAND else 0
+    more = -len(table) % ALIGNMENT if hidden.dtype != torch.float32 and hidden.device.type not in BY_HAND else 0
     if not more:
         return table.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
     bias = table.new_zeros(len(table)) if bias is None else bias
@@ -511,10 +514,10 @@ class _SampledLoss(torch.autograd.Function):
         gradients = _Gradients(hidden, product, bias) if any(ctx.needs_input_grad[:4]) else None
         to_right = torch.empty_like(right)
         order = candidates.argsort()
-        chunks = _chunks(len(hidden), len(table), _most(hidden.device))
-        room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
+        chunks = _chunks(len(hidden), len(table), _chunk_limit(hidden.device))
+        buffer = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
         for rows in chunks:
-            scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
+            scores = _scores(hidden[rows], product, bias, buffer[: rows.stop - rows.start])
             location = torch.searchsorted(candidates, targets[rows], sorter=order).clamp_(max=len(candidates) - 1)
             hit = order[location]
             missed = candidates[hit] != targets[rows]
@@ -540,7 +543,7 @@ class _SampledLoss(torch.autograd.Function):
         return (*learned, None, None, None)
 
 
-def _shift_agreed(scores: Tensor, targets: Tensor, split: Range) -> Tensor:
+def _shift_split(scores: Tensor, targets: Tensor, split: Range) -> Tensor:
     scores.sub_(_highest(scores, split)[:, None])
     if not split.count:
         return scores.new_zeros(len(scores))
@@ -549,20 +552,20 @@ def _shift_agreed(scores: Tensor, targets: Tensor, split: Range) -> Tensor:
 
 def _highest(scores: Tensor, split: Range | None) -> Tensor:
     top = scores.amax(1) if scores.shape[1] else scores.new_full((len(scores),), -torch.inf)
-    return top if split is None else split.agree(top, dist.ReduceOp.MAX)
+    return top if split is None else split.reduce(top, dist.ReduceOp.MAX)
 
 
 class _Gradients:
     """The gradients of the loss for hidden states, table and bias, accumulated chunk by chunk.
 
-    The gradient of a row's scores is weight * (exp(score) / total - onehot). It is never materialized. weight / total
-    scales the narrow factor of each product, and the onehot part is subtracted at the end, unless it was before.
+    The gradient of a row's scores, weight * (exp(score) / total - onehot), is never materialized: weight / total scales
+    the narrow factor of each product, and the onehot part is subtracted at the end, or earlier for confident targets.
     """
 
     def __init__(
         self, hidden: Tensor, table: Tensor, bias: Tensor | None, words: int | None = None, *, of_table: bool = True
     ) -> None:
-        """`words`: number of valid rows of the table, if padding follows; `of_table`: compute the table's gradient."""
+        """`words`: number of rows of the table before padding; `of_table`: compute the table's gradient."""
         self.hidden, self.table, self.words = hidden, table, words
         self.to_hidden = torch.empty_like(hidden)
         empty = torch.zeros(table.shape if not len(hidden) else (0,), device=table.device)
@@ -580,7 +583,7 @@ class _Gradients:
             self.to_bias.addmv_(shares.T, factor)
         elif self.to_bias is not None:
             self.to_bias += shares.T @ factor.to(shares.dtype)
-        shares, factor = shares.to(self.hidden.dtype), factor[:, None]  # in fp32: rounding it would bias a complete row
+        shares, factor = shares.to(self.hidden.dtype), factor[:, None]  # the factor stays in fp32, for all of its row
         by_onednn = products.by_onednn(shares, self.table)
         if by_onednn:
             torch.mul(products.times(shares, self.table.T), factor, out=self.to_hidden[rows])
@@ -613,7 +616,7 @@ class _Gradients:
             if self.to_bias is not None:
                 self.to_bias.index_add_(0, targets, weights, alpha=-1)
         if split is not None:
-            self.to_hidden = split.agree(self.to_hidden)
+            self.to_hidden = split.reduce(self.to_hidden)
         to_bias = [] if self.to_bias is None else [self.to_bias[: self.words]]
         return [self.to_hidden, None if self.to_table is None else self.to_table[: self.words], *to_bias]
 
@@ -629,18 +632,18 @@ def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> 
 
 
 def _shift(scores: Tensor, product: torch.dtype) -> Tensor:
-    """Subtract each row's highest score, in place, and return it; 0 if no exponential can overflow, as is usual."""
+    """Subtract each row's highest score, in place, and return it; skip this, and return 0, if nothing can overflow."""
     top = scores.amax(1)
     wide = (
         product != torch.float16
     )  # gradient products use the exponentials in this precision, and fp16 overflows at e^11
     if wide and scores.device.type == "cpu" and float(top.max()) < SAFE and float(top.min()) > -SAFE:
-        return torch.zeros_like(top)  # saves a pass over all scores; on a GPU the check would cost more
+        return torch.zeros_like(top)  # saves a pass over all scores; on a GPU the check would be slower
     scores.sub_(top[:, None])
     return top
 
 
-def _most(device: torch.device) -> int:
+def _chunk_limit(device: torch.device) -> int:
     return CHUNK_SCORES if device.type in BY_HAND else DEVICE_SCORES
 
 

@@ -1,4 +1,4 @@
-"""An LSTM layer with a projection: an exact cell, clipped at every step as in ELMo, and torch's fused kernels.
+"""An LSTM layer with a projection, either exact, with ELMo's clipping at every step, or by torch's fused kernels.
 
     gates = x @ enter + h @ carry + bias (and 1 for the forget gate)    i f g o, [4C]
     c = clip(f * c + i * g)        h = clip((o * tanh c) @ project)
@@ -20,7 +20,7 @@ from ordsmed.nn.context import Context
 from ordsmed.nn.kernels import switch
 
 OLDEST_BF16 = 91_300  # first version of cuDNN whose recurrent kernels support bf16
-FORGET = 1.0  # added to the forget gate at run time and not stored, as in TensorFlow's cell
+FORGET_BIAS = 1.0  # added to the forget gate and not stored, as in TensorFlow's cell
 
 
 class Lstm(nn.Module):
@@ -31,9 +31,9 @@ class Lstm(nn.Module):
         self.carry = nn.Parameter(torch.empty(4 * cells, width))
         self.bias = nn.Parameter(torch.zeros(4 * cells))
         self.project = nn.Parameter(torch.empty(width, cells)) if cells != width else None
-        reach = math.sqrt(6 / (2 * width + 4 * cells))  # Glorot's, with input and recurrent weights as one matrix
-        nn.init.uniform_(self.enter, -reach, reach)
-        nn.init.uniform_(self.carry, -reach, reach)
+        bound = math.sqrt(6 / (2 * width + 4 * cells))  # Glorot's, with input and recurrent weights as one matrix
+        nn.init.uniform_(self.enter, -bound, bound)
+        nn.init.uniform_(self.carry, -bound, bound)
         if self.project is not None:
             nn.init.xavier_uniform_(self.project)
 
@@ -42,11 +42,11 @@ class Lstm(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the outputs of all steps, and the states h [B, P] and c [B, C] after each row's last step.
 
-        `lengths`: number of steps of each row; outputs after a row's last step are undefined. `fused`: use torch's
-        kernel.
+        `lengths` are the numbers of steps of the rows; outputs after a row's last step are undefined. `fused` selects
+        torch's kernel.
         """
         if fused:
-            assert lengths is None, "torch's kernel tells no states between the first step and the last"
+            assert lengths is None, "torch's kernel does not return the states of intermediate steps"
             return self._fused(x, h, c)
         half = torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if half else x.dtype
@@ -65,7 +65,7 @@ class Lstm(nn.Module):
         weights += [] if self.project is None else [self.project]
         kind = x.device.type
         half = kind != "cpu" and torch.is_autocast_enabled(kind)
-        if half:  # autocast itself would run cuDNN's kernel in fp16, also if it is set to bf16
+        if half:  # autocast would run cuDNN's kernel in fp16, even if it is set to bf16
             x, *weights = (tensor.to(torch.get_autocast_dtype(kind)) for tensor in (x, *weights))
         plain = torch.autocast(kind, enabled=False) if half else contextlib.nullcontext()
         with plain, warnings.catch_warnings():
@@ -91,10 +91,10 @@ def read(
     )  # the compiler generates its own kernel
     if by_kernels and not fused and all(lstm.project is not None for lstm in lstms):
         return together(lstms, xs, h, c, lengths)
-    return in_turn(lstms, xs, h, c, lengths, fused=fused)
+    return one_by_one(lstms, xs, h, c, lengths, fused=fused)
 
 
-def in_turn(
+def one_by_one(
     lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, lengths: Tensor | None, *, fused: bool = False
 ) -> list[States]:
     return [lstm(x, h[way], c[way], lengths, fused=fused) for way, (lstm, x) in enumerate(zip(lstms, xs, strict=True))]
@@ -122,7 +122,7 @@ def describe(fused: bool, cell_clip: float, projection_clip: float, lacks: str =
     if not fused:
         clipped = f", clipped at every step ({limits})" if cell_clip or projection_clip else ", without clipping"
         return f"LSTM: exact cell{clipped}"
-    after = f"; it cannot clip inside a window: {limits} what leaves one" if cell_clip or projection_clip else ""
+    after = f"; it clips only at the end of a window ({limits})" if cell_clip or projection_clip else ""
     return f"LSTM: torch's loop over steps ({lacks}){after}" if lacks else f"LSTM: torch's fused kernel{after}"
 
 
@@ -134,13 +134,13 @@ def lacks_fused(device: str, precision: str, *, projects: bool) -> str:
         return "AMD's library has no kernel with projections" if projects else ""
     before = torch.__version__ < torch.torch_version.TorchVersion("2.10")
     if precision == "bf16" and (before or (torch.backends.cudnn.version() or OLDEST_BF16) < OLDEST_BF16):
-        return "NVIDIA's kernel takes bf16 from torch 2.10 with cuDNN 9.13 on"
+        return "NVIDIA's kernel supports bf16 with torch 2.10, cuDNN 9.13 or later"
     return ""
 
 
 def _forget(like: Tensor) -> Tensor:
     added = torch.zeros_like(like)
-    added[len(like) // 4 : len(like) // 2] = FORGET
+    added[len(like) // 4 : len(like) // 2] = FORGET_BIAS
     return added
 
 

@@ -22,7 +22,8 @@ class ScalarMix(nn.Module):
         """Mix L layers of shape [..., D]. `mask`, [...]: the tokens that `norm` counts; None: all."""
         shares = self.weights.softmax(0)
         mixed = [
-            share * (normed(layer, mask) if self.norm else layer) for share, layer in zip(shares, layers, strict=True)
+            share * (normalized(layer, mask) if self.norm else layer)
+            for share, layer in zip(shares, layers, strict=True)
         ]
         return self.gamma * torch.stack(mixed).sum(0)
 
@@ -31,7 +32,7 @@ class ScalarMix(nn.Module):
         return self.weights.square().sum()
 
 
-def normed(layer: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Normalize a layer to mean 0 and variance 1 over all numbers of all counted tokens together."""
+def normalized(layer: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Normalize a layer to mean 0 and variance 1, computed over all numbers of all counted tokens."""
     counted = layer if mask is None else layer[mask.bool()]
     return (layer - counted.mean()) / (counted.var(correction=0) + EPSILON).sqrt()

@@ -35,7 +35,7 @@ PIPELINES: dict[TaskKind, str] = {  # Hugging Face's pipelines by task
 class Capabilities:
     """Properties of a family that are known before a network is built."""
 
-    causal: bool = False  # a token sees only itself and earlier tokens
+    causal: bool = False  # a token attends only to itself and earlier tokens
     cached: bool = False  # supports a cache of keys and values
     state: bool = False  # carries a recurrent state between rows
     types: bool = False  # has token types
@@ -93,8 +93,8 @@ class Model(nn.Module):
     ) -> Tensor:
         """Map ids [B, T] to hidden states [B, T, D].
 
-        Tokens with equal `documents` see each other (0: padding); None: all do. Networks with `Capabilities(both=True)`
-        also take `causal`, those with `cached` a `cache` (nn/attention.py).
+        Tokens with equal `documents` attend to each other (0: padding); None: all do. Networks with the capability
+        `both` also take `causal`, those with `cached` also take `cache` (nn/attention.py).
         """
         raise NotImplementedError
 
@@ -164,9 +164,9 @@ class Family:
     other_types: ClassVar[tuple[str, ...]] = ()  # further Hugging Face names of the family
     poolings: ClassVar[tuple[str, ...]] = ()  # further supported values of `classifier_pooling` in config.json
 
-    def say_otherwise(self, **facts: object) -> None:
+    def override(self, **variables: object) -> None:
         """Override class variables for these settings only."""
-        for name, value in facts.items():
+        for name, value in variables.items():
             object.__setattr__(self, name, value)
 
     def fits(self, tokenizer: SpecialTokens) -> None:
@@ -184,10 +184,7 @@ class Family:
         return nn.Sequential(OrderedDict(dropout=Dropout(self.dropout), out=nn.Linear(self.width, outputs)))
 
     def tuning(self) -> Tuning:
-        """Return BERT's defaults: rate 3e-5 for base and large; narrower networks have higher rates.
-
-        The grid of BERT's release for small models goes up to 3e-4.
-        """
+        """Return the default fine-tuning settings: BERT's rate of 3e-5, or more for narrower networks."""
         return Tuning(learning_rate=small_rate(self, base=3e-5))
 
     def fill_defaults(self, *, inner: int, counts: tuple[str, ...] = ()) -> None:
@@ -330,7 +327,7 @@ class Names:
     prefix: str  # checkpoint prefix of the network without its head
     transposed: bool = False  # the checkpoint stores weights as [in, out]
     fused: bool = False  # the checkpoint stores query, key and value one after the other in one tensor
-    halves: int = 0  # above 0: the checkpoint's up-projection is [value, gate], here this many such pairs
+    halves: int = 0  # if the checkpoint's up-projection is [value, gate]: this network's number of such pairs
     zeros: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # not in the network; exported as zeros
     tied: Mapping[str, str] = field(default_factory=dict)  # checkpoint name -> name of the tensor it is tied to
     copies: Mapping[str, str] = field(default_factory=dict)  # unused but required tensor -> name of the tensor to copy

@@ -1,8 +1,8 @@
 """Packed layers: linear layers for inference whose weights are stored once in the layout of a CPU's kernels.
 
-In bf16 or in 8 bits. In 8 bits, weights have one scale per output and inputs one scale and zero point; sums are exact
-and results are fp32. An activation that the kernels support is fused into the product. The kernels are oneDNN's, called
-by the operators that torch's compiler uses. They have no backward pass.
+Weights are in bf16 or in 8 bits. In 8 bits, weights have one scale per output and inputs one scale and zero point; sums
+are exact and results are fp32. A supported activation is fused into the product. The kernels are oneDNN's, called by
+the operators that torch's compiler uses; they have no backward pass.
 """
 
 import contextlib
@@ -144,7 +144,7 @@ def lacks_int8(device: torch.device) -> str:
     if device.type != "cpu":
         return f"is for CPUs, and the model is on {device.type}"
     if platform.machine().lower() not in ("x86_64", "amd64"):
-        return f"was not tried on {platform.machine()}"
+        return f"was not tested on {platform.machine()}"
     ops = torch.ops.onednn
     if not torch.backends.mkldnn.is_available() or not hasattr(ops, "qlinear_pointwise"):
         return f"torch {torch.__version__} has no products for"
@@ -157,32 +157,32 @@ def lacks_int8(device: torch.device) -> str:
 
 
 class CastWeights:
-    """The weights of a network's linear layers in 16 bits, cast once; autocast would cast them for every batch.
+    """The weights of a network's linear layers in 16 bits, for inference; autocast would cast them for every batch.
 
-    Only for inference: later changes of the weights are not seen. On a CPU in bf16 the weights are also packed;
-    otherwise results are bitwise those of autocast.
+    Later changes of the weights have no effect. On a CPU in bf16 the weights are packed; otherwise results are bitwise
+    those of autocast.
     """
 
     def __init__(self) -> None:
         self._for: tuple[torch.device, torch.dtype] | None = None
-        self._places: list[tuple[nn.Linear, str, Tensor, Tensor]] = []
+        self._casts: list[tuple[nn.Linear, str, Tensor, Tensor]] = []
         self._packed: list[tuple[nn.Linear, PackedLayer]] = []
 
     @contextlib.contextmanager
     def within(self, network: nn.Module, device: torch.device, dtype: torch.dtype) -> Iterator[None]:
         if self._for != (device, dtype):
-            self._for, self._places, self._packed = (device, dtype), [], []
+            self._for, self._casts, self._packed = (device, dtype), [], []
             if dtype == torch.bfloat16 and not lacks_bf16(device):
                 self._packed = [(layer, HalfLayer(layer)) for layer in layers_of(network, "bf16")]
             else:
-                self._places = _cast(network, dtype)
+                self._casts = _cast(network, dtype)
         with torch.autocast(device.type, dtype), installed(self._packed):
             try:
-                for layer, name, _, half in self._places:
+                for layer, name, _, half in self._casts:
                     layer._parameters[name] = half  # type: ignore[assignment]
                 yield
             finally:
-                for layer, name, weight, _ in self._places:
+                for layer, name, weight, _ in self._casts:
                     layer._parameters[name] = weight  # type: ignore[assignment]
 
 

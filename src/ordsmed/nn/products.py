@@ -1,4 +1,4 @@
-"""fp32 products on a CPU by oneDNN, where torch's default library uses only half of the vector width.
+"""fp32 products on a CPU by oneDNN, if torch's default library uses only half of the vector width.
 
 torch calls MKL, which on AMD's CPUs uses 256-bit vectors; Zen 5 is twice as fast with 512 bits. oneDNN's kernels use
 these, by the operator that torch's compiler calls. On other CPUs, devices and data types torch's own products run.
@@ -16,17 +16,17 @@ from ordsmed.nn.context import Context
 from ordsmed.nn.shards import is_sharded
 
 STEP = 16  # numbers of rows are rounded up to multiples: each new number compiles a kernel (0.5 ms)
-COPIED = 512  # up to this many rows, copying to the rounded size is faster than a new kernel
+MAX_COPIED = 512  # rows up to which copying to the rounded size is faster than compiling a kernel
 
 _choice = "auto"
 
 
 def begin(choice: str) -> str:
-    """Choose the library: "auto" or "plain" (torch's). Return a line to print; empty if it is torch's."""
+    """Choose the library, "auto" or "plain" (torch's); return a line for the log, or "" for torch's."""
     global _choice
     _choice = choice
     faster = choice == "auto" and wider_by_onednn()
-    return "products: oneDNN's (MKL's leave half of this CPU's width idle)" if faster else ""
+    return "products: oneDNN's (MKL uses half of this CPU's vector width)" if faster else ""
 
 
 def by_onednn(*factors: Tensor) -> bool:
@@ -93,14 +93,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.linear(x, weight, bias)
     if not torch.is_grad_enabled():  # inference: lengths of texts differ
         flat = x.reshape(-1, x.shape[-1])
-        few = even(flat, x.dtype) if len(flat) <= COPIED else flat
-        return times(few, weight, bias)[: len(flat)].view(*x.shape[:-1], len(weight))
+        rows = even(flat, x.dtype) if len(flat) <= MAX_COPIED else flat
+        return times(rows, weight, bias)[: len(flat)].view(*x.shape[:-1], len(weight))
     out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return out
 
 
 def take(network: nn.Module) -> None:
-    """Let the linear layers of a network multiply by the faster library."""
+    """Make the linear layers of a network use the faster library."""
     if not wider_by_onednn():
         return
     for layer in network.modules():

@@ -1,8 +1,8 @@
-"""Residual sums of blocks and the norms next to them: torch's operations, or one kernel where it is switched on.
+"""Residual sums of blocks and the norms next to them, by torch's operations or by one kernel if it is switched on.
 
     x, layer, dropout, norm -> norm(x + dropout(layer(...))) in post-norm blocks, else the sum and its norm
 
-A norm's result that is used twice is returned twice, so that the kernel adds up the gradients of both uses.
+A norm that is used twice is returned twice, so that the kernel adds up the gradients of both uses.
 """
 
 import torch
@@ -34,44 +34,48 @@ def half_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
 
 
 class Sum:
+    """The sum of a residual stream and a layer's output, with dropout, optionally before or after a norm."""
+
     def __init__(
         self, x: Tensor, layer: nn.Linear, dropout: Dropout, norm: nn.Module | None = None, *among: nn.Module
     ) -> None:
-        """`among`: modules that contain the layer; if one of them has hooks, the kernel is not used for the bias."""
+        """`among`: modules around the layer; if one has hooks, the kernel does not compute the bias gradient."""
         self.x, self.dropout, self.norm, self.layer = x, dropout, norm, layer
         drops = dropout.rate > 0 and dropout.training
-        self.ours = _runs(x) and _unseen(dropout) and (drops if norm is None else _kind(norm, x) is not None)
-        learns = self.ours and is_plain(layer) and all(map(_unseen, among))
-        self.bias = layer.bias if learns else None
+        supported = drops if norm is None else _kind(norm, x) is not None
+        self.by_kernel = supported and _runs(x) and _without_hooks(dropout)
+        has_bias = self.by_kernel and is_plain(layer) and all(map(_without_hooks, among))
+        self.bias = layer.bias if has_bias else None  # whose gradient the kernel computes
 
     def product(self, inputs: Tensor) -> Tensor:
-        """Return the layer's output; the kernel computes the gradient of its bias, if it runs."""
+        """Return the layer's output; the gradient of its bias is left to the kernel, if it runs."""
         if self.bias is None:
             out: Tensor = self.layer(inputs)
             return out
         return F.linear(inputs, self.layer.weight, self.bias.detach())
 
     def alone(self, added: Tensor) -> Tensor:
-        if not self.ours:
+        if not self.by_kernel:
             return self.dropout.add(added, self.x)
-        from ordsmed.nn.kernels import residual_norm  # needs Triton, which is installed if the kernel is on
+        from ordsmed.nn.kernels import residual_norm  # needs Triton, which `switch` has checked
 
         return residual_norm.add(added, self.x, self.bias, self.dropout.drop())
 
     def and_norm(self, added: Tensor) -> tuple[Tensor, Tensor]:
-        if self.ours:
-            return self._by_kernel(added, after=False)
+        """Return x + dropout(added), and its norm."""
+        if self.by_kernel:
+            return self._fused(added, after=False)
         x = self.dropout.add(added, self.x)
         return x, self.norm(x)  # type: ignore[misc]
 
     def normed(self, added: Tensor) -> tuple[Tensor, Tensor]:
         """Return the norm of x + dropout(added), twice."""
-        if self.ours:
-            return self._by_kernel(added, after=True)
+        if self.by_kernel:
+            return self._fused(added, after=True)
         x = self.norm(self.dropout.add(added, self.x))  # type: ignore[misc]
         return x, x
 
-    def _by_kernel(self, added: Tensor, *, after: bool) -> tuple[Tensor, Tensor]:
+    def _fused(self, added: Tensor, *, after: bool) -> tuple[Tensor, Tensor]:
         from ordsmed.nn.kernels import residual_norm
 
         norm, kind = self.norm, _kind(self.norm, self.x, added)
@@ -99,17 +103,17 @@ def _runs(x: Tensor) -> bool:
 
 def _kind(norm: nn.Module | None, x: Tensor, added: Tensor | None = None) -> torch.dtype | None:
     """Return the data type of a norm's output; None if it is not a plain, unsharded LayerNorm without hooks."""
-    if type(norm) is not nn.LayerNorm or not _unseen(norm) or norm.weight is None or is_sharded(norm.weight):
+    if type(norm) is not nn.LayerNorm or not _without_hooks(norm) or norm.weight is None or is_sharded(norm.weight):
         return None
-    way, half = getattr(vars(norm).get("forward"), "__func__", None), torch.is_autocast_enabled(x.device.type)
-    if way is exact_norm:
+    forward, half = getattr(vars(norm).get("forward"), "__func__", None), torch.is_autocast_enabled(x.device.type)
+    if forward is exact_norm:
         return torch.float32
-    if way is half_norm and half:
+    if forward is half_norm and half:
         return torch.get_autocast_dtype(x.device.type)
-    if half or ("forward" in vars(norm) and way is not half_norm):
+    if half or ("forward" in vars(norm) and forward is not half_norm):
         return None
     return x.dtype if added is None else torch.promote_types(x.dtype, added.dtype)
 
 
-def _unseen(module: nn.Module) -> bool:
+def _without_hooks(module: nn.Module) -> bool:
     return not (module._forward_hooks or module._forward_pre_hooks)

@@ -1,7 +1,7 @@
-"""Shards: the box of a full tensor that this rank holds, and sums over the ranks that hold the other boxes.
+"""Shards: the box of a full tensor that is on this rank, and sums over the ranks with the other boxes.
 
-A parameter is a plain tensor (every rank holds all of it) or torch's DTensor (a rank holds a box, by its placements).
-Optimizers, clipping, weight averages and checkpoints work on `LocalParameter`s and treat both the same.
+A parameter is a plain tensor (every rank has all of it) or torch's DTensor (a rank has a box of it, by its placements).
+Optimizers, clipping, weight averages and checkpoints use `LocalParameter` for both.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class LocalParameter:
         return bool(self.groups)
 
     def hand_over_gradient(self) -> None:
-        """Give the local tensor the network's gradient, placed as the parameter is.
+        """Set the gradient of the local tensor from the network's, redistributed to the placements of the parameter.
 
-        The gradient is made contiguous. An uneven share of columns is a strided view, and torch's fused CPU optimizers
-        ignore the strides.
+        It is made contiguous, because an uneven share of columns is a strided view, and torch's fused CPU optimizers
+        ignore strides.
         """
         if self.whole is not self.local:
             grad: Any = self.whole.grad
@@ -72,7 +72,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def groups_of(tensor: Tensor) -> tuple[Any, ...]:
-    """Return the process groups over which a tensor is split; none if every rank holds all of it."""
+    """Return the process groups over which a tensor is split; () if every rank has all of it."""
     if not is_sharded(tensor):
         return ()
     mesh = tensor.device_mesh  # type: ignore[attr-defined]
@@ -91,10 +91,7 @@ def box_of(tensor: Tensor) -> Box:
 
 
 def sums(values: Tensor, parts: Sequence[LocalParameter]) -> Tensor:
-    """Return `values` [n], one per parameter, each summed over the ranks that hold the other parts.
-
-    There is one all-reduce per process group.
-    """
+    """Return `values` [n], one per parameter, each summed over the ranks of its parts, by one all-reduce per group."""
     by_group: dict[Any, list[int]] = {}
     for index, part in enumerate(parts):
         for group in part.groups:
@@ -102,25 +99,26 @@ def sums(values: Tensor, parts: Sequence[LocalParameter]) -> Tensor:
     if by_group:
         values = values.clone()
     for group, indices in by_group.items():
-        some = values[indices]
-        torch.distributed.all_reduce(some, group=group)
-        values[indices] = some
+        reduced = values[indices]
+        torch.distributed.all_reduce(reduced, group=group)
+        values[indices] = reduced
     return values
 
 
 def total_norm(parts: Sequence[LocalParameter]) -> Tensor:
     """Return the norm of all gradients together; a replicated parameter counts once."""
-    learned = [part for part in parts if part.local.grad is not None]
-    if not learned:
+    trained = [part for part in parts if part.local.grad is not None]
+    if not trained:
         return torch.zeros(())
-    norms = torch.stack(torch._foreach_norm([part.local.grad for part in learned if part.local.grad is not None]))
-    if not any(part.split for part in learned):
+    norms = torch.stack(torch._foreach_norm([part.local.grad for part in trained if part.local.grad is not None]))
+    if not any(part.split for part in trained):
         whole: Tensor = norms.norm()
         return whole
-    return sums(norms.square(), learned).sum().sqrt()
+    return sums(norms.square(), trained).sum().sqrt()
 
 
 def gathered(part: LocalParameter, tensor: Tensor) -> Tensor:
+    """Return the full tensor of which `tensor` is this rank's part, distributed as the parameter is."""
     if not part.split:
         return tensor
     from torch.distributed.tensor import DTensor
@@ -133,6 +131,7 @@ def gathered(part: LocalParameter, tensor: Tensor) -> Tensor:
 
 
 def cut(part: LocalParameter, whole: Tensor) -> Tensor:
+    """Return this rank's part of a full tensor, distributed as the parameter is."""
     if not part.split:
         return whole
     box = box_of(part.whole)

@@ -1,4 +1,4 @@
-"""Attention over texts of variable length, end to end in one row, by torch's flash kernels: no mask is needed.
+"""Attention over texts of variable length, end to end in one row, by torch's flash kernels without a mask.
 
 torch.nn.attention.varlen supports windows but not dropout. With dropout the underlying operator is called directly.
 """
@@ -14,15 +14,15 @@ from torch import Tensor
 
 from ordsmed.base.machine.devices import Accelerator, card_of
 
-MOST = 65_535  # maximum number of texts: CUDA's limit of blocks per grid dimension
+MAX_TEXTS = 65_535  # maximum number of texts: CUDA's limit of blocks per grid dimension
 WIDEST = 256  # largest head size
 HALF = (torch.bfloat16, torch.float16)
-SINCE = (8, 0)  # Ampere
+OLDEST = (8, 0)  # Ampere
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The text of each token, and where texts begin; reading this from a device tensor would synchronize."""
+    """The text of each token, and the starts of texts, known without reading them from the GPU (a synchronization)."""
 
     documents: Tensor  # [B, T]
     bounds: Tensor  # int32 [N + 1]  with the rows end to end, and the end
@@ -30,7 +30,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class EndToEnd:
-    """Texts end to end; a token attends only to tokens of its own text, and the kernels need no mask."""
+    """Texts end to end; a token attends only to tokens of the same text."""
 
     bounds: Tensor  # int32 [N + 1]  where texts begin, with the rows end to end, and the end
     longest: int  # upper bound of the length of texts
@@ -46,58 +46,16 @@ class EndToEnd:
         batch, _, length, _ = query.shape
         rows = [part.transpose(1, 2).flatten(0, 1) for part in (query, key, value)]  # [B * T, H, d], mostly views
         sides = -1 if self.reach is None else self.reach, 0 if causal else -1 if self.reach is None else self.reach
-        kernel = _dropped if rate else _public
-        mixed = kernel(rows[0], rows[1], rows[2], self.bounds, self.longest, scale, sides, rate)
+        inputs = (*rows, self.bounds, self.bounds, self.longest, self.longest)
+        if rate:
+            options = {"scale": scale, "window_size_left": sides[0], "window_size_right": sides[1]}
+            mixed = torch.ops.aten._flash_attention_forward(*inputs, rate, sides == (-1, 0), False, **options)[0]
+        else:
+            from torch.nn.attention.varlen import varlen_attn
+
+            mixed = varlen_attn(*inputs, scale=scale, window_size=sides)  # type: ignore[arg-type]
         out: Tensor = mixed.unflatten(0, (batch, length)).transpose(1, 2)
         return out
-
-
-def _public(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bounds: Tensor,
-    longest: int,
-    scale: float,
-    sides: tuple[int, int],
-    rate: float,
-) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn
-
-    assert rate == 0
-    mixed = varlen_attn(query, key, value, bounds, bounds, longest, longest, scale=scale, window_size=sides)
-    assert isinstance(mixed, Tensor)
-    return mixed
-
-
-def _dropped(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bounds: Tensor,
-    longest: int,
-    scale: float,
-    sides: tuple[int, int],
-    rate: float,
-) -> Tensor:
-    kernel = torch.ops.aten._flash_attention_forward
-    before, after = sides
-    mixed: Tensor = kernel(
-        query,
-        key,
-        value,
-        bounds,
-        bounds,
-        longest,
-        longest,
-        rate,
-        sides == (-1, 0),
-        False,
-        scale=scale,
-        window_size_left=before,
-        window_size_right=after,
-    )[0]
-    return mixed
 
 
 def bounds(documents: Tensor) -> Tensor | None:
@@ -116,25 +74,25 @@ def bounds(documents: Tensor) -> Tensor | None:
 
 
 def why_not(device: torch.device, dtype: torch.dtype, head: int, card: Accelerator | None = None) -> str:
-    """Return the first requirement of these kernels that is not met; empty if they can run.
+    """Return the first requirement of these kernels that is not met, such as "a GPU (here: cpu)"; "" if they can run.
 
-    The text is a phrase to follow "these kernels want", such as "a GPU (here: cpu)".
-
-    `head`: size of a head; `card`: the GPU of a planned job, instead of this machine's.
+    Args:
+        head: size of a head.
+        card: the GPU of a planned job, instead of this machine's.
     """
     if device.type != "cuda":
         return f"a GPU (here: {device.type})"
     card = card or card_of(device)
     if card.amd if card else torch.version.hip is not None:
-        return "a GPU of NVIDIA's, for those of others know no windows"
+        return "an NVIDIA GPU, because others do not support windows"
     if dtype not in HALF:
         return f"bf16 or fp16 (here: {str(dtype).removeprefix('torch.').replace('float32', 'fp32')})"
     if head > WIDEST or head % 8:
         return f"heads of at most {WIDEST} numbers, a multiple of 8 (here: {head})"
     if not has_windows():
         return f"torch 2.11 or later (here: {torch.__version__})"
-    if card and card.capability < SINCE:
-        return "compute capability {}.{} ({}: {}.{})".format(*SINCE, card.name, *card.capability)
+    if card and card.capability < OLDEST:
+        return "compute capability {}.{} ({}: {}.{})".format(*OLDEST, card.name, *card.capability)
     return ""
 
 

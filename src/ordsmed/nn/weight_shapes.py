@@ -1,4 +1,4 @@
-"""Networks without weights: parameters have shapes on the `meta` device and use no memory.
+"""Networks without memory for weights: parameters on the `meta` device have only a shape.
 
 with unfilled():
     network = settings.build(vocabulary)
@@ -25,7 +25,7 @@ DRAWS = {
 
 
 class _WithoutDraws(TorchFunctionMode):
-    """Skips random initialization of meta tensors, for which torch would load its compiler (2 s, 100 MB)."""
+    """Skip random initialization of meta tensors, for which torch would load its compiler (2 s, 100 MB)."""
 
     def __torch_function__(
         self,

@@ -26,8 +26,9 @@ from ordsmed.data.rows import Rows
 from ordsmed.data.word_counts import WordsSeen, passed
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective
-from ordsmed.learn.phases import Phase
-from ordsmed.learn.updates import squares
+from ordsmed.learn.phases import Phase, Stretch
+from ordsmed.learn.schedules import Ramp
+from ordsmed.learn.updates import squared_norms
 from ordsmed.nn import products
 from ordsmed.nn.kernel_shapes import shapes_of
 from ordsmed.nn.kernels import switch
@@ -204,7 +205,7 @@ class Job:
     @property
     def finite(self) -> bool:
         parts = self.parts
-        return bool(torch.isfinite(squares([part.local.detach() for part in parts], parts)).all())
+        return bool(torch.isfinite(squared_norms([part.local.detach() for part in parts], parts)).all())
 
     def is_skipped(self, step: int) -> bool:
         return any(stretch["first"] <= step <= stretch["last"] for stretch in self.state.left_out)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.data.encode import Encoded
 from ordsmed.learn.task import Task
-from ordsmed.learn.usage import BEGUN, MASKED, TEXT
+from ordsmed.learn.usage import MASKED, PROMPT, TEXT
 from ordsmed.weights.origin import Origin, sources, standing
 from ordsmed.weights.trained_model import Trained
 
@@ -65,12 +65,12 @@ def _of_pretraining(trained: Trained) -> dict[str, str]:
         return {}
     row = rows[0]
     if trained.continues:
-        return {BEGUN: row["text"], TEXT: f"{row['text']} {row['right']}"}
+        return {PROMPT: row["text"], TEXT: f"{row['text']} {row['right']}"}
     tokenizer = trained.tokenizer
     mask = tokenizer.piece(tokenizer.mask) if tokenizer.mask is not None else MASK
     whole = row["text"].replace(MASK, row["right"])
     begun = " ".join(whole.split()[:3])
-    return {MASKED.format(mask=mask): row["text"].replace(MASK, mask), TEXT: whole, BEGUN: begun}
+    return {MASKED.format(mask=mask): row["text"].replace(MASK, mask), TEXT: whole, PROMPT: begun}
 
 
 def _task_examples(trained: Trained) -> dict[str, str]:

@@ -74,7 +74,7 @@ def agree(
     rtol: float = 1e-5,
     atol: float = 2e-6,
 ) -> None:
-    """Train on random slopes; each weight must stand where the formula (weight, steps, decay, kind) brings it."""
+    """Train on random gradients and compare each weight with the formula (weight, steps, decay, kind)."""
     network, chance = Net(), torch.Generator().manual_seed(1)
     starts = {name: p.detach().clone() for name, p in network.named_parameters()}
     slopes: dict[str, list[torch.Tensor]] = {name: [] for name in starts}
@@ -124,7 +124,7 @@ def test_the_formula(how: adamw.AdamW) -> None:
 
 @pytest.mark.parametrize("how", [adamw.AdamW((0.9, 0.99), 1e-6, 0.1), adamw.AdamW((0.5, 0.9), 0.1, 0.0)])
 def test_bert_and_keras(how: adamw.AdamW) -> None:
-    """Google's AdamWeightDecayOptimizer; NVIDIA's over Keras's Adam. A large epsilon tells its place."""
+    """Google's AdamWeightDecayOptimizer and NVIDIA's over Keras's Adam, with a large epsilon."""
 
     def bert(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
         for _, first, second, _, rate in moments(steps, how.betas):
@@ -214,7 +214,6 @@ def test_lamb_stands_where_nothing_pulls() -> None:
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (0.1, 0.1, 5, 50, 1)])
 @pytest.mark.parametrize("epsilon", [1e-8, 0.5])
 def test_stableadamw(sizes: tuple[float, ...], epsilon: float) -> None:
-    """Wortsman et al. 2023, algorithm 2; slopes that grow are what it is for."""
     how, slowed = stableadamw.StableAdamW((0.9, 0.99), epsilon, 0.1), []
 
     def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
@@ -292,7 +291,7 @@ SWITCHED = [
 
 @pytest.mark.parametrize("how", SWITCHED, ids=str)
 def test_muons_switches(how: muon.Muon) -> None:
-    """NorMuon's rows, cautious updates and decay, a momentum that rises, each beside its formula."""
+    """NorMuon's rows, cautious updates and decay, and a rising momentum, each compared with its formula."""
 
     def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
         mean, rows = torch.zeros_like(weight).float(), torch.zeros(len(weight), 1).double()
@@ -342,7 +341,7 @@ def test_muon_turns_queries_keys_and_values_each_by_itself() -> None:
     assert not torch.allclose(together["gather"].weight, fused["gather"].weight, rtol=1e-2)  # type: ignore[arg-type]
     assert torch.equal(together["mix"].weight, fused["mix"].weight)  # type: ignore[arg-type]
     for qkv, found in (({"gather": 4}, "gather.weight of 18 rows"), ({"query": 3}, "no matrix")):
-        with pytest.raises(RecipeError, match=rf"optimizer\.qkv: \w+: fits {found}"):
+        with pytest.raises(RecipeError, match=rf"optimizer\.qkv: \w+: matches {found}"):
             muon.Muon(qkv=qkv).build(groups(fused))
 
 
@@ -473,7 +472,6 @@ def test_a_rank_may_hold_nothing_of_a_tensor(how: Any) -> None:
 
 @every
 def test_where_nothing_pulls_only_decay_moves(how: Any) -> None:
-    """Slopes of 0 are divided by nothing that is 0."""
     network = Net()
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     optimizer = how.build(groups(network))
@@ -496,7 +494,7 @@ SPLIT = [
 
 @pytest.mark.parametrize("how", SPLIT, ids=str)
 def test_weights_split_over_ranks_learn_what_whole_ones_learn(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Norms are those of whole tensors; rows of padding, of which slopes are 0, count in no mean."""
+    """Norms are of complete tensors; padding rows, with gradients of 0, are not counted in means."""
     chance = torch.Generator().manual_seed(1)
     table, matrix = torch.randn(5, 4, generator=chance), torch.randn(3, 6, generator=chance)
     slopes = [[torch.randn(w.shape, generator=chance) * size for w in (table, matrix)] for size in (0.1, 3.0, 1.0)]

@@ -1,4 +1,4 @@
-"""Scores: by hand, as scikit-learn and scipy have them, and defined where nothing was told apart."""
+"""Scores of labels: by hand, as in scikit-learn and scipy, and defined for constant predictions."""
 
 from __future__ import annotations
 

@@ -60,7 +60,6 @@ def test_chances_are_scipys() -> None:
 
 
 def test_a_test_of_very_many_pairs_ends() -> None:
-    """Near what the normal distribution with a correction says; by each number of ways anew it took half an hour."""
     near = math.erfc((600 - 1) / math.sqrt(2 * 60_600))
     assert sign_test(30_600, 30_000) == pytest.approx(near, rel=1e-3)
 

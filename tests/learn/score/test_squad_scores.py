@@ -1,4 +1,4 @@
-"""The official scores, worked out by hand; and, where they lie beside the checkout, those that the scripts gave."""
+"""The official scores of SQuAD: worked out by hand, and those of the scripts, if they are next to the checkout."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_missing_prediction(capsys: pytest.CaptureFixture[str]) -> None:
     assert official.score_v1(*given) == {"exact_match": 50, "f1": 50}
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "no prediction for 1 of 4 questions, counted as wrong: b"
-    assert told[1] == "1 prediction for no question of these data, left out: z"
+    assert told[1] == "1 prediction for questions outside the data, left out: z"
     found = official.score_v2(*given)
     assert found["exact"] == found["HasAns_f1"] == pytest.approx(200 / 3)
     assert found["total"] == found["HasAns_total"] == 3
@@ -65,7 +65,7 @@ def test_a_missing_prediction(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("score", [official.score_v1, official.score_v2])
 def test_predictions_of_other_data_are_refused(score: object) -> None:
-    with pytest.raises(DataError, match=r"none for any of 1 question \(a\).*they are for z"):
+    with pytest.raises(DataError, match=r"none for any of 1 question \(a\).*those found are for z"):
         score([asked("a", "yes")], {"z": "yes"})  # type: ignore[operator]
 
 
@@ -243,9 +243,9 @@ def test_predictions_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "told"),
     [
-        ('{"1": [{"text": "a", "probability": 0.5}]}', "`1` holds several answers, as in nbest_predictions.json"),
-        ('{"1": "a", "2": -1.5}', "`2` holds -1.5, as in null_odds.json"),
-        ('{"1": null}', "`1` holds a JSON NoneType"),
+        ('{"1": [{"text": "a", "probability": 0.5}]}', "`1` is several answers, as in nbest_predictions.json"),
+        ('{"1": "a", "2": -1.5}', "`2` is -1.5, as in null_odds.json"),
+        ('{"1": null}', "`1` is a JSON NoneType"),
         ('[{"id": "1", "text": "a"}]', "a JSON list"),
         ('{"1": "a"}\n{"2": "b"}', "2 JSON values"),
         ("", "0 JSON values"),

@@ -1,4 +1,4 @@
-"""Classify: files to records, cuts, losses, what is told and written; a planted rule is learned by every family."""
+"""Classify: reading files, truncation, losses, output files; every family learns a planted rule."""
 
 from __future__ import annotations
 
@@ -286,14 +286,14 @@ def test_labels_come_from_the_training_data(tmp_path: Path, capsys: Any) -> None
         ["10", "9", "10", "1.5"],
         [2, 3, 4, 6],
     )
-    assert "left out 1 of 5 rows, without a label to learn; the first: line 5 has ``" in capsys.readouterr().err
+    assert "skipped 1 of 5 rows without a label to learn; the first, line 5, has ``" in capsys.readouterr().err
     settings = Classify(class_weights="balanced").complete(train)
     assert settings.labels == ("1.5", "9", "10")
     assert settings.class_weights == {"1.5": 4 / 3, "9": 4 / 3, "10": 2 / 3}
     named = Classify(labels=("9", "10", "11"))
     assert named.complete(named.records([path], learning=True)).labels == ("9", "10", "11")
     told = capsys.readouterr().err
-    assert "left out 2 of 5 rows" in told
+    assert "skipped 2 of 5 rows" in told
     assert "no example of 11" in told
     for how, rows, found in (
         ({}, [("text", "label"), ("w1", "a"), ("w2", "a")], "`a` in every row; wanted two labels"),
@@ -320,14 +320,14 @@ def test_unseen_labels_are_wrong_and_unknown_ones_are_not_scored(tmp_path: Path,
     features = settings.features(records, reader(tokenizer(tmp_path), BERT))
     assert features.labels is not None
     assert features.labels.tolist() == [0, 1, -1, -1]
-    assert "1 of 4 labels are none of the training data's, as `new`" in capsys.readouterr().err
+    assert "1 of 4 labels are not in the training data, such as `new`" in capsys.readouterr().err
     said = LabelPredictions(["a", "b", "b", "b"])
     assert settings.score(records, said) == pytest.approx({"accuracy": 200 / 3, "f1": 200 / 3})
     shares, confused = settings.details(records, said)
     assert [row[0] for row in shares[2]] == ["a", "b", "new"]
     assert confused[2][2] == ["new", 0, 1, 0]
     bare = settings.records([tsv(tmp_path / "b.tsv", ("text",), ("w1",))])
-    assert "b.tsv: no column `label`: what is right is not known" in capsys.readouterr().err
+    assert "b.tsv: no column `label`, so the right answers are not known" in capsys.readouterr().err
     assert settings.score(bare, LabelPredictions(["a"])) == {}
     assert settings.details(bare, LabelPredictions(["a"])) == []
 
@@ -357,12 +357,12 @@ def test_predictions_are_read_as_they_were_written_and_as_others_write_them(tmp_
     plain_file = tmp_path / "plain.txt"
     plain_file.write_text("b\na\na\nzz\n")
     assert settings.read(plain_file, records).values == ["b", "a", "a", "zz"]
-    assert "1 of 4 predictions are no label, as `zz`" in capsys.readouterr().err
+    assert "1 of 4 predictions are unknown labels, such as `zz`" in capsys.readouterr().err
     assert Classify().score(records, settings.read(plain_file, records))["accuracy"] == 25
     plain_file.write_text("index\tprediction\n2\ta\n0\tb\n1\ta\n3\tb\n")
     assert settings.read(plain_file, records).values == ["b", "a", "a", "b"]
     for content, found in (
-        ("b\na\na\n", "3 predictions for 4 rows; wanted one a row of the data"),
+        ("b\na\na\n", "3 predictions for 4 rows; wanted one per row of the data"),
         ("", "0 predictions for 4 rows"),
         ("b\n\na\nb\n", "3 predictions for 4 rows"),
         ("index\tprediction\n0\ta\n1\tb\n2\tb\n9\tb\n", "a prediction for `9`; wanted one for each row of the data"),
@@ -445,7 +445,6 @@ def test_both_test_files_of_mnli_are_handed_in(tmp_path: Path) -> None:
 
 
 def test_xnli_by_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Learned in the language that is named, else in English, judged by it, else by all; labels as numbers or words."""
     for name in ("XNLI-1.0", "XNLI-MT-1.0/multinli"):
         (tmp_path / name).mkdir(parents=True)
     for language in ("de", "en"):
@@ -503,7 +502,6 @@ def test_a_test_file_with_labels_is_scored_and_handed_in(benchmark: Path, capsys
 
 
 def test_the_remedy_for_other_columns_works(benchmark: Path) -> None:
-    """Whoever follows it word by word gets the file read."""
     path = tsv(benchmark / "own.tsv", ("a", "b", "much"), ("w1", "w2", 2.5))
     settings = Classify(name="sts-b", train=str(benchmark))
     with pytest.raises(DataError, match=r"no column `sentence1`.*name them yourself: task\.name= ") as caught:
@@ -553,7 +551,7 @@ def test_numbers_of_glue(benchmark: Path) -> None:
     ("how", "found"),
     [
         ({"metrics": ("pearson",)}, "metrics: found pearson; wanted some of accuracy"),
-        ({"metrics": ("squared_error",), "number": True}, "as the first; wanted one of which more is better"),
+        ({"metrics": ("squared_error",), "number": True}, "first; wanted a score of which higher is better"),
         ({"labels": ("a",)}, "labels: found"),
         ({"labels": ("a", "b"), "number": True}, "number: found with labels"),
         ({"scale": (1.0, 1.0)}, "scale: found"),
@@ -581,7 +579,6 @@ def test_real_files(shared_data: Path, name: str, guess: float) -> None:
 
 
 def test_a_scale_that_does_not_begin_at_0(tmp_path: Path) -> None:
-    """From 1 to 5, as sts-b's numbers and grades do: told to the network as 0 to 1, and back, by the training data."""
     words = tokenizer(tmp_path)
     train = Records(["w1", "w2", "w3"], [], ["1", "5", "2"], [SimpleNamespace(path="here")])  # type: ignore[list-item]
     settings = Classify(number=True).complete(train)
@@ -602,7 +599,9 @@ def completed(folder: Path, gold: list[Any], **settings: Any) -> Classify:
 
 def test_numbers_are_not_learned_as_classes_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     many = [number / 8 for number in range(12)]
-    with pytest.raises(DataError, match=r"12 different labels, all numbers, as 0.125, in 20 rows; .*task.number=true"):
+    with pytest.raises(
+        DataError, match=r"12 different labels, all numbers, such as 0.125, in 20 rows; .*task.number=true"
+    ):
         completed(tmp_path, [*many, *many[:8]])
     assert completed(tmp_path, many, number=True).scale == (0, 1.375)
     assert completed(tmp_path, many, labels=tuple(map(str, many))).labels[1] == "0.125"
@@ -610,7 +609,7 @@ def test_numbers_are_not_learned_as_classes_in_silence(tmp_path: Path, capsys: p
     assert len(completed(tmp_path, many * 2).labels) == 12
     said = capsys.readouterr().err
     assert (
-        "12 different labels, all numbers, as 0.125: they are learned as classes; `task.number=true` predicts" in said
+        "12 different labels, all numbers, such as 0.125, are learned as classes; `task.number=true` predicts" in said
     )
     for classes in ([*range(20)], ["a", 0.5], [1.0, 2.0], ["01", "1"], ["1_0", "10"], [-1, 1]):
         completed(tmp_path, classes)
@@ -619,6 +618,6 @@ def test_numbers_are_not_learned_as_classes_in_silence(tmp_path: Path, capsys: p
 
 @pytest.mark.parametrize("labels", [[0, 1, 1.0], [0, "1", "1.0"], [0, 1, True], [False, 0, 1], ["1.00", 1, 0]])
 def test_labels_that_mean_the_same_are_refused(tmp_path: Path, labels: list[object]) -> None:
-    with pytest.raises(DataError, match=r"labels `.*` and `.*` mean the same; wanted each label written one way"):
+    with pytest.raises(DataError, match=r"labels `.*` and `.*` mean the same; wanted one spelling of each label"):
         completed(tmp_path, labels)
     completed(tmp_path, labels, labels=("0", "1"))

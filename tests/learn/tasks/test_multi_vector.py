@@ -69,7 +69,6 @@ def by_hand(question: np.ndarray, text: np.ndarray) -> float:
 
 
 def test_of_each_token_of_a_question_the_nearest_is_summed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands behind a text, or was left out of it, is no token: not even where all products are below 0."""
     sizes = [7, 2, 4, 5, 1]
     vectors = TOKENS.masked_fill((torch.arange(7) >= torch.tensor(sizes)[:, None])[..., None], 0)
     vectors[0, 2] = 0

@@ -1,4 +1,4 @@
-"""Files that are not of a task are refused in one line: nothing is predicted or judged of what cannot be meant."""
+"""Files that do not belong to a task raise a one-line error, and nothing is predicted or scored."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def test_each_task_reads_its_own_files_alone(read: Read, folder: Path, kind: str
         ("spans", "table.csv", r"\.csv: commas .*; wanted a word and its tag per line"),
         ("spans", "other.conll", r"other\.conll:1: the tag VERB; wanted O, .*task\.column"),
         ("words", "table.tsv", r"6 of 7 words .* several words, as `rain falls in the night`; wanted a word and"),
-        ("words", "words.conll", r"none of its 4 tags was learned, .*O \(2\).*; wanted tags such as NOUN, VERB; name"),
-        ("classify", "other.tsv", r"none of its 6 labels was learned, .*`entailment`; wanted bad, fine; .*task\.label"),
+        ("words", "words.conll", r"none of its 4 tags is known to .*O \(2\).*; wanted tags such as NOUN, VERB; name"),
+        ("classify", "other.tsv", r"none of its 6 labels is known to .*`entailment`; wanted bad, fine; .*task\.label"),
         ("classify", "nest.json", r"a list under `data`, as SQuAD's questions; wanted one object per row"),
     ],
 )
@@ -128,5 +128,7 @@ def test_predictions_of_another_task_are_not_scored(folder: Path, tmp_path: Path
     settings = classify.Classify(labels=("bad", "fine"))
     records = settings.records((str(folder / "table.tsv"),))
     (tmp_path / "said.txt").write_text("entailment\n" * 6)
-    with pytest.raises(DataError, match=r"none of the 6 predictions is a label, .*`entailment`; wanted bad, fine"):
+    with pytest.raises(
+        DataError, match=r"none of the 6 predictions is a known label; .*`entailment`; wanted bad, fine"
+    ):
         settings.read(tmp_path / "said.txt", records)

@@ -26,7 +26,7 @@ from ordsmed.base.ranks import prepare
 from ordsmed.data.examples import cut_examples
 from ordsmed.learn.embedding.inputs import RecordRows, Turns
 from ordsmed.learn.embedding.losses import Comparison, losses
-from ordsmed.learn.embedding.mining import Mining, found_by, with_added
+from ordsmed.learn.embedding.mining import Mining, mined_negatives, with_added
 from ordsmed.learn.embedding.records import records_of
 from ordsmed.learn.task import packing, reader
 from ordsmed.learn.tasks.pairs import TextPairs
@@ -332,7 +332,7 @@ def test_a_planted_rule_is_learned(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["batch=1"], r"batch: found 1, with pairs that have no negatives of their own; wanted 2 or more"),
+        (["batch=1"], r"batch: found 1, with pairs without negatives; wanted 2 or more"),
         (["task.loss=cosent"], r"train\.jsonl:1: 48 pairs without a score, this one first; .*task\.loss=infonce"),
         (["task.loss=margin_mse", "task.train={folder}/scored.jsonl"], r":1: 48 pairs without negatives"),
         (["task.loss=cosine_mse", "task.train={folder}/stars.jsonl"], r"a score of 5; wanted scores from -1 to 1"),
@@ -345,22 +345,25 @@ def test_a_planted_rule_is_learned(data: Path, tmp_path: Path) -> None:
         (["task.top={mix=true}"], r"top: found layers; wanted none"),
         (["task.length=2"], r"task\.length: 2, of which 2 are special tokens; wanted 3 or more"),
         (["model.kind=gpt2", "task.head=sparse"], r"task\.head: found sparse; a gpt2 has no masked-LM head"),
-        (["task.head=sparse", "task.pool=mean"], r"pool: found with sparse vectors; wanted it with dense ones alone"),
+        (["task.head=sparse", "task.pool=mean"], r"pool: found with sparse vectors; wanted it with dense vectors only"),
         (["task.head=sparse", "task.normalize=true"], r"normalize: found with sparse vectors"),
         (["task.head=sparse", "task.flops=[1]"], r"flops: found \[1\.0\]; wanted two numbers of 0 or more"),
         (["task.flops=[1,1]"], r"flops: found with dense vectors"),
-        (["task.expand=8"], r"expand: found with dense vectors; wanted it with task\.head=multi-vector alone"),
+        (["task.expand=8"], r"expand: found with dense vectors; wanted it with task\.head=multi-vector only"),
         (["task.head=sparse", "task.token_width=8"], r"token_width: found with sparse vectors"),
         (["task.head=multi-vector", "task.pool=mean"], r"pool: found with multi-vector vectors"),
         (["task.head=multi-vector", "task.loss=cosine_mse"], r"loss: found cosine_mse with sums of cosines"),
         (["task.head=multi-vector", "task.widths=[256]"], r"task\.widths: found 256; wanted at most 128, task"),
         (["task.head=multi-vector", "task.query_length=25"], r"query_length: found 25; wanted at most 24"),
         (["task.head=multi-vector", "task.expand=9", "task.query_length=8"], r"expand: found 9; wanted at most 8"),
-        (["task.head=multi-vector", "task.skip_punctuation=true"], r"task\.skip_punctuation: found true; no sign"),
+        (
+            ["task.head=multi-vector", "task.skip_punctuation=true"],
+            r"task\.skip_punctuation: found true; no punctuation",
+        ),
         (["task.flops_warmup=9"], r"flops_warmup: found with dense vectors"),
-        (["task.mining.count=3", "task.mining.ranks=[1,2]"], r"count: found 3, more than the ranks \[1, 2\] have"),
+        (["task.mining.count=3", "task.mining.ranks=[1,2]"], r"count: found 3, more than there are ranks in \[1, 2\]"),
         (["task.mining.ranks=[2,1]"], r"ranks: found \[2, 1\]; wanted the first and the last"),
-        (["task.mining.every=9"], r"count: missing; wanted how many negatives"),
+        (["task.mining.every=9"], r"count: missing; wanted the number of negatives"),
         (["task.mining.count=1", "task.head=multi-vector"], r"mining: found with multi-vector vectors"),
         (["task.mining.count=1", "task.mining.every=-1"], r"every: found -1; wanted steps, epoch, or 0: once"),
         (
@@ -382,8 +385,8 @@ def test_what_cannot_be_is_refused(data: Path, job: Jobs, words: list[str], mess
 def test_what_is_cut_or_not_read_is_told(data: Path, job: Jobs, capsys: pytest.CaptureFixture[str]) -> None:
     job("task.length=8", f"task.train={data}/scored.jsonl", "task.loss=infonce", "task.dev=[]")
     told = "".join(capsys.readouterr())
-    assert "texts are longer than 8 tokens (task.length): truncated" in told
-    assert "scores are not read by infonce; task.loss chooses another loss" in told
+    assert "texts are longer than 8 tokens, and cut (task.length)" in told
+    assert "infonce does not use scores; task.loss chooses another loss" in told
 
 
 def test_another_models_vectors_have_no_prompts(tmp_path: Path, tiny_run: Any) -> None:
@@ -447,7 +450,7 @@ def test_a_cross_encoder_scores_two_texts_read_together(scorer: Path, data: Path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["task.train={folder}/train.jsonl"], r"pairs alone; wanted negatives or scores, .*task\.mine=4"),
+        (["task.train={folder}/train.jsonl"], r"only pairs; wanted negatives or scores, .*task\.mine=4"),
         (["task.train={folder}/taught.jsonl", "task.loss=bce"], r"scores from -.* wanted scores from 0 to 1"),
         (["task.mine=-1"], r"mine: found -1; wanted 0 or more"),
     ],
@@ -654,7 +657,7 @@ def test_the_model_finds_what_is_near_and_wrong() -> None:
     vectors = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
 
     def found(**how: Any) -> list[tuple[int, str]]:
-        return [(r, records.texts[t]) for r, t in found_by(vectors, records, Mining(**how), 0).tolist()]
+        return [(r, records.texts[t]) for r, t in mined_negatives(vectors, records, Mining(**how), 0).tolist()]
 
     assert found(count=2, ranks=(1, 2)) == [
         (0, "s"),
@@ -669,9 +672,9 @@ def test_the_model_finds_what_is_near_and_wrong() -> None:
     assert found(count=1, ranks=(2, 2)) == [(0, "r"), (1, "r"), (2, "q"), (3, "q")]
     near = found(count=2, ranks=(1, 2), margin=0.05)  # 10 degrees less 0.05 is about 20.6
     assert near == [(0, "r"), (0, "t"), (1, "r"), (1, "t"), (2, "t"), (3, "r"), (3, "q")]
-    drawn = [found_by(vectors, records, Mining(count=1, ranks=(1, 3)), seed).tolist() for seed in range(9)]
+    drawn = [mined_negatives(vectors, records, Mining(count=1, ranks=(1, 3)), seed).tolist() for seed in range(9)]
     assert len({str(some) for some in drawn}) > 1
-    assert drawn[0] == found_by(vectors, records, Mining(count=1, ranks=(1, 3)), 0).tolist()
+    assert drawn[0] == mined_negatives(vectors, records, Mining(count=1, ranks=(1, 3)), 0).tolist()
     assert [Mining(count=1, every=every).steps(2.4) for every in (0, 3, "epoch")] == [0, 3, 2]  # type: ignore[arg-type]
     first, members, _ = with_added(records.first, records.members, records.scores, np.array([[0, 7], [2, 3], [2, 4]]))
     assert [members[a:b].tolist() for a, b in pairwise(first.tolist())] == [[0, 3, 7], [0, 4], [1, 5, 6, 3, 4], [2, 7]]
@@ -680,7 +683,6 @@ def test_the_model_finds_what_is_near_and_wrong() -> None:
 def test_the_model_in_training_finds_negatives_and_a_run_goes_on_with_them(
     data: Path, tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Searched for by the model as it stands then, kept in the run's folder, read again: to the same bytes."""
     words = [*MINING, "task.mining.every=2", "task.mine=1", "steps=5", "save=1", f"task.train={data}/negatives.jsonl"]
     whole = finetune(str(data / "r.toml"), [*words, f"out={tmp_path / 'whole'}"])
     assert "hard negatives by the model for 48 pairs" in "".join(capsys.readouterr())

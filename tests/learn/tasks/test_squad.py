@@ -1,4 +1,4 @@
-"""Questions: examples as families read them, answers that stand where they should, and a planted rule learned."""
+"""Questions: examples as each family reads them, positions of answers, and a planted rule that is learned."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ def tokenizer_of(family: Any) -> Tokenizer:
 
 
 def asked(context: str, answer: str = "", *, name: str = "q", question: str = "where ?", at: int = -1) -> Question:
-    """With its answer where it last stands, or without any."""
     answers = (Answer(answer, context.rindex(answer) if at < 0 else at),) if answer else ()
     return Question(name, question, context, answers, not answers)
 
@@ -284,7 +283,7 @@ def test_what_no_token_holds_is_told_and_not_learned(capsys: pytest.CaptureFixtu
         found = settings.features(QuestionRecords.of(questions, learning=learning), reader(tokenizer, BERT))
         assert len(found) == windows
         assert capsys.readouterr().err == (
-            "squad: 1 answer held by no token (lost); 1 answer beginning or ending inside a token (part)\n"
+            "squad: 1 answer covered by no token (lost); 1 answer beginning or ending inside a token (part)\n"
         )
     assert found.labels is not None
     assert found.labels[0].tolist() == [-1, -1, -1]
@@ -298,7 +297,7 @@ def test_what_no_token_holds_is_told_and_not_learned(capsys: pytest.CaptureFixtu
     with torch.no_grad():
         one, other = (task(batch) for batch in (batch, rows.batch(found, held, held)))
     assert {name: float(v) for name, v in one.items()} == pytest.approx({name: float(v) for name, v in other.items()})
-    with pytest.raises(DataError, match="no token holds an answer"):
+    with pytest.raises(DataError, match="no token covers an answer"):
         settings.features(QuestionRecords.of(questions[:1], learning=True), reader(tokenizer, BERT))
 
 
@@ -338,7 +337,7 @@ def test_files_there_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert [one.text for one in settings.guesses(records, records)] == ["", "", ""]
     first = Squad(length=16)
     assert len(first.records([str(path)], learning=True)) == 2
-    assert "1 question without an answer left out" in capsys.readouterr().err
+    assert "1 question without an answer skipped" in capsys.readouterr().err
     assert [one.text for one in first.guesses(records, records)] == ["", "", ""]
 
 
@@ -353,7 +352,7 @@ def test_files_to_be_answered_have_no_score(tmp_path: Path) -> None:
     answers, losses = told(fresh(settings, BERT, tokenizer, 1), features, packing(tokenizer, BERT))
     predictions = settings.predictions(records, features, answers)
     assert (losses, settings.score(records, predictions), settings.details(records, predictions)) == ({}, {}, [])
-    with pytest.raises(RecipeError, match="no right answers tell"):
+    with pytest.raises(RecipeError, match="the right answers are not known"):
         Squad(version="2.0", length=16, threshold="dev").predictions(records, features, answers)
     assert predictions[0].text in ("w1", "w2", "w1 w2")
 
@@ -394,7 +393,7 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
         task_model = [answered, {**answered, "id": "2", **more}]
         path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "w1 w2", "qas": task_model}]}]}))
         settings = Squad(version="2.0", threshold="dev", dev=str(path))
-        refusal = pytest.raises(RecipeError, match="every question of the dev files has an answer")
+        refusal = pytest.raises(RecipeError, match="no question of the dev files is unanswerable")
         with refusal if refused else contextlib.nullcontext():
             settings.records(settings.paths("dev"))
         assert len(settings.records([str(path)], learning=True)) == 2
@@ -433,13 +432,13 @@ def test_the_loss_is_half_of_that_of_starts_and_of_that_of_ends() -> None:
 
 def test_what_is_cut_of_questions_and_windows_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     limits = question_windows.Limits(length=12, stride=4, longest_question=9, overlap=True)
-    inputs._say_cuts(question_windows.windows(np.array([1, 5, 10]), np.array([20, 20, 3]), limits, 3), limits)
+    inputs._report_truncation(question_windows.windows(np.array([1, 5, 10]), np.array([20, 20, 3]), limits, 3), limits)
     wanted = [
-        "1 questions longer than 9 tokens, cut",
-        "1 questions cut further, to leave room for a token",
-        "2 questions whose windows are too short to share 4 tokens, share half",
+        "1 questions truncated to 9 tokens",
+        "1 questions truncated further, to leave room",
+        "2 questions whose windows are too short to share 4 tokens share half",
     ]
     shown = capsys.readouterr().err
     assert [line for line in wanted if line not in shown] == []
-    inputs._say_cuts(question_windows.windows(np.array([1]), np.array([20]), limits, 3), limits)
+    inputs._report_truncation(question_windows.windows(np.array([1]), np.array([20]), limits, 3), limits)
     assert not capsys.readouterr().err

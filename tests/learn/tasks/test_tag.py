@@ -1,4 +1,4 @@
-"""Tags: each word is asked about once, at its first piece, wherever it stands; what is told is scored and written."""
+"""Tags: each word is predicted once, at its first token; scores and output files."""
 
 from __future__ import annotations
 
@@ -96,7 +96,6 @@ def columns(path: Path, sentences: list[list[tuple[str, str]]]) -> str:
 
 
 def planted(path: Path, count: int = 400, seed: int = 0) -> str:
-    """A title (a or b) goes on in the next word, if that is none of the last letters."""
     chance, sentences = random.Random(seed), []
     for _ in range(count):
         drawn = chance.choices(LETTERS[:12], k=chance.randint(1, 12))
@@ -116,7 +115,7 @@ def read_of(settings: Tag, path: str, tokenizer: Tokenizer) -> tuple[Tag, conll.
 
 
 def right_answers(features: Features) -> dict[str, Any]:
-    """What a network that knows it all would tell of every token."""
+    """Return the answers of a network that predicts every tag."""
     assert features.marks is not None
     found = np.zeros((len(features), int(features.sizes.max())), np.int32)
     for number, (begin, end) in enumerate(zip(features.starts, features.starts[1:], strict=False)):
@@ -137,7 +136,6 @@ ODD = [["", "to", "ab c", "\u200b", "be"], ["be", " "], ["", "", ""], ["\ufeff\u
     ],
 )
 def test_every_word_is_asked_about_at_its_first_piece(kind: str, wanted: list[str]) -> None:
-    """Where a network sees only what stands before, at its last."""
     kind, _, causal = kind.partition(", ")
     tokenizer = tokenizer_of(kind)
     own = TextReader(tokenizer, types=True, causal=bool(causal))
@@ -355,8 +353,8 @@ def test_files_come_back_with_what_is_said_in_them(tmp_path: Path, capsys: pytes
     for path in settings.write(out, first, said):
         assert settings.read(path, first) == said
     said_so = capsys.readouterr().err
-    assert "a.conllu: what is said of each word is read from column misc:name" in said_so
-    assert "conlleval.txt: what is said of each word is read from column -1" in said_so
+    assert "a.conllu: reading tags from column misc:name" in said_so
+    assert "conlleval.txt: reading tags from column -1" in said_so
     assert (out / "conlleval.txt").read_text().startswith("Oslo B-LOC O\nis O B-LOC\n")
     for old, new, complaint in (
         ("\tCity", "\tTown", "out/a.conllu:8: the word Town; wanted City as in .*a.conllu:8; predict"),
@@ -383,18 +381,26 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path, capsys: pytest.Captur
         return settings.complete(settings.records([path], learning=True))
 
     for tags, how, complaint in (
-        ("X X", {}, "a:1: the words have no tag but X; wanted two different ones at least"),
+        ("X X", {}, "a:1: the words have the only tag X; wanted at least two different tags"),
         ("X Y", {"labels": ("A", "B")}, "a:1: the words have none of the labels"),
         ("B-X O X", {"labels": ("B-X", "O")}, "a:1: the tag X; wanted O, or a tag such as B-PER"),
-        ("B-X O X", {"scheme": "IOB2"}, "task.scheme: IOB2, but .*a:1 has the tag X next to B-X; wanted O, B-PER and"),
-        ("O B I-X", {"scheme": "IOB2"}, "task.scheme: IOB2, but .*a:1 has the tag B next to I-X; wanted O, B-PER and"),
-        ("O O", {"scheme": "IOB2"}, r"a:1: no tag but O; wanted spans .* B-PER and the like; name the column of the"),
+        (
+            "B-X O X",
+            {"scheme": "IOB2"},
+            "task.scheme: IOB2, but .*a:1 has the tag X next to B-X; wanted O and tags such as B-PER",
+        ),
+        (
+            "O B I-X",
+            {"scheme": "IOB2"},
+            "task.scheme: IOB2, but .*a:1 has the tag B next to I-X; wanted O and tags such as B-PER",
+        ),
+        ("O O", {"scheme": "IOB2"}, r"a:1: the only tag O; wanted spans .* such as B-PER; name the column of the"),
         ("X Y", {"class_weights": {"XX": 2.0}}, "task.class_weights: found `XX`; wanted labels; there are: X, Y"),
     ):
         with pytest.raises((DataError, RecipeError), match=complaint.replace("?", r"\?")):
             settled(tags, **how)
     assert settled("B-X O X").record == "accuracy"
-    assert "a:1: with tags such as X not all mark spans, so each word's tag counts by itself" in capsys.readouterr().err
+    assert "a:1: tags such as X are not spans, so the tags of words are scored" in capsys.readouterr().err
     assert settled("X X X Y", class_weights="balanced").class_weights == {"X": pytest.approx(2 / 3), "Y": 2.0}
     for how, complaint in (
         ({"column": "ner"}, "column: found 'ner'"),

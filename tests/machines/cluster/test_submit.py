@@ -344,8 +344,8 @@ def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 1)
     words = ["layout.precision=auto", "model.lstm=fast"]
     for where, lacks in ("saga:a100", True), ("power9", False):
-        lines = layout_lines(submit.checked("tiny/elmo", words, "pretrain", site.find(where), where, 1))
-        assert ("NVIDIA's kernel takes bf16 from torch" in " ".join(lines)) == lacks, lines
+        lines = submit.checked("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
+        assert ("NVIDIA's kernel supports bf16 with torch" in " ".join(lines)) == lacks, lines
 
 
 def test_a_model_that_no_gpu_of_the_site_holds_is_refused() -> None:

@@ -98,7 +98,6 @@ def test_a_confident_target_s_share_is_less_1_before_it_is_rounded(
 
 
 def test_scores_by_column_are_refused(device: torch.device) -> None:
-    """They would be read as if they stood by row."""
     from ordsmed.nn.kernels.cross_entropy import cross_entropy
 
     scores, targets = (tensor.to(device) for tensor in scored(5, 40, torch.float32))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ordsmed.nn import lstm
 from ordsmed.nn.kernels import switch
-from ordsmed.nn.lstm import Lstm, in_turn, together
+from ordsmed.nn.lstm import Lstm, one_by_one, together
 from ordsmed.nn.models import elmo
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")  # the interpreter's numpy
@@ -57,7 +57,7 @@ def test_states_and_slopes_of_any_shape(
     device: torch.device, steps: int, rows: int, cells: int, width: int, clips: tuple[float, float]
 ) -> None:
     made = [one.to(device) for one in layers(cells, width, clips)]
-    near(learned(together, made, steps, rows), learned(in_turn, made, steps, rows), BOUND[torch.float32])
+    near(learned(together, made, steps, rows), learned(one_by_one, made, steps, rows), BOUND[torch.float32])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -66,12 +66,12 @@ def test_in_16_bits_they_are_near(device: torch.device, dtype: torch.dtype) -> N
     for weight in (weight for one in made for weight in one.parameters()):
         weight.data.mul_(0.3)  # strong ones carry a rounding on and on; the interpreter cuts bf16 off
     with torch.autocast(device.type, dtype):
-        near(learned(together, made, 3, 4), learned(in_turn, made, 3, 4), BOUND[dtype])
+        near(learned(together, made, 3, 4), learned(one_by_one, made, 3, 4), BOUND[dtype])
 
 
 def test_shorter_rows_carry_their_own_last_step(device: torch.device) -> None:
     made, lengths = [one.to(device) for one in layers(12, 8, (0.5, 0.5))], torch.tensor([2, 4, 1], device=device)
-    near(learned(together, made, 4, 3, lengths), learned(in_turn, made, 4, 3, lengths), BOUND[torch.float32])
+    near(learned(together, made, 4, 3, lengths), learned(one_by_one, made, 4, 3, lengths), BOUND[torch.float32])
 
 
 def test_small_numbers_are_bent_exactly(device: torch.device) -> None:
@@ -81,7 +81,7 @@ def test_small_numbers_are_bent_exactly(device: torch.device) -> None:
         weight.data.mul_(1e-4)
     xs = [torch.randn(1, 2, 8, device=device) for _ in made]
     h, c = torch.zeros(2, 2, 8, device=device), torch.zeros(2, 2, 64, device=device)
-    ours, theirs = (way(made, xs, h, c, None)[0][2] for way in (together, in_turn))
+    ours, theirs = (way(made, xs, h, c, None)[0][2] for way in (together, one_by_one))
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0)
 
 
@@ -90,7 +90,7 @@ def test_what_is_no_number_stays_so_in_its_row(device: torch.device) -> None:
     xs = [torch.randn(3, 4, 8, device=device) for _ in made]
     xs[1][1, 2, 0] = torch.nan
     h, c = torch.zeros(2, 4, 8, device=device), torch.zeros(2, 4, 12, device=device)
-    ours, theirs = (way(made, xs, h, c, None) for way in (together, in_turn))
+    ours, theirs = (way(made, xs, h, c, None) for way in (together, one_by_one))
     for one, other in zip(ours, theirs, strict=True):
         for mine, wanted in zip(one, other, strict=True):
             assert torch.equal(mine.isnan(), wanted.isnan())
@@ -105,5 +105,5 @@ def test_a_layer_of_elmo_takes_them(device: torch.device, only: None, monkeypatc
     switch.begin("plain", device)
     wanted = [tensor.detach() for tensor in layer(*states)]
     assert "lstm" in switch.begin("auto", device)
-    monkeypatch.setattr(lstm, "in_turn", None)
+    monkeypatch.setattr(lstm, "one_by_one", None)
     near([tensor.detach() for tensor in layer(*states)], wanted, BOUND[torch.float32])

@@ -53,7 +53,7 @@ def test_no_operator_is_told_of_several_types_at_once() -> None:
 
 
 def test_both_run_and_are_said(a_gpu: None) -> None:
-    assert switch.begin("auto", GPU) == "kernels: ours for some sum, other"
+    assert switch.begin("auto", GPU) == "kernels: the project's for some sum, other"
     assert switch.runs("some_sum", GPU)
     assert switch.runs("other", GPU)
     assert not switch.runs("other", CPU)
@@ -61,7 +61,7 @@ def test_both_run_and_are_said(a_gpu: None) -> None:
 
 def test_the_recipe_turns_them_off_and_a_cpu_has_none(a_gpu: None) -> None:
     switch.begin("auto", GPU)
-    assert switch.begin("plain", GPU) == "kernels: torch's (the recipe asks for it)"
+    assert switch.begin("plain", GPU) == "kernels: torch's (set in the recipe)"
     assert not switch.runs("other", GPU)
     switch.begin("auto", GPU)
     assert switch.begin("auto", CPU) == ""
@@ -71,16 +71,16 @@ def test_the_recipe_turns_them_off_and_a_cpu_has_none(a_gpu: None) -> None:
 def test_without_triton_a_line_says_what_to_do(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     said = switch.begin("auto", GPU)
-    assert said == "kernels: torch's (Triton is not installed; `pip install triton` makes ours possible)"
+    assert said == "kernels: torch's (Triton is not installed; `pip install triton` enables the project's kernels)"
     assert not switch.runs("other", GPU)
 
 
 def test_an_old_gpu_is_told_by_its_name(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
-    assert switch.begin("auto", GPU) == "kernels: torch's (Some GPU has architecture 7.0; ours need 8.0 or later)"
+    assert switch.begin("auto", GPU) == "kernels: torch's (Some GPU has architecture 7.0; wanted 8.0 or later)"
     assert not switch.runs("other", GPU)
     monkeypatch.setattr(torch.version, "hip", "6.4")  # whose architectures are counted otherwise
-    assert switch.begin("auto", GPU).startswith("kernels: ours")
+    assert switch.begin("auto", GPU).startswith("kernels: the project's")
 
 
 def test_a_compiler_that_lacks_is_one_line_and_the_plain_form(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_compiler_that_lacks_is_one_line_and_the_plain_form(a_gpu: None, monke
 
 def test_one_that_is_wrong_leaves_the_others(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     tries(monkeypatch, "other", lambda device, shapes: "another sum than torch's")
-    assert switch.begin("auto", GPU) == "kernels: ours for some sum (not for other: another sum than torch's)"
+    assert switch.begin("auto", GPU) == "kernels: the project's for some sum (not for other: another sum than torch's)"
     assert switch.runs("some_sum", GPU)
     assert not switch.runs("other", GPU)
 
@@ -118,7 +118,7 @@ def test_what_another_rank_refuses_runs_nowhere(a_gpu: None, monkeypatch: pytest
     ranks = as_one_of_two(monkeypatch, [1, 0])
     ranks.store.set("refused/other", "rank 1: Failed to find C compiler")
     said = switch.begin("auto", GPU, None, ranks)
-    assert said == "kernels: ours for some sum (not for other: rank 1: Failed to find C compiler)"
+    assert said == "kernels: the project's for some sum (not for other: rank 1: Failed to find C compiler)"
     assert switch.runs("some_sum", GPU)
     assert not switch.runs("other", GPU)
 
@@ -169,7 +169,6 @@ def test_types_and_widths_are_those_of_the_network() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kernel", ["cross_entropy", "gelu", "residual_norm", "lstm"])
 def test_each_is_right_in_16_bits(device: torch.device, kernel: str, dtype: torch.dtype) -> None:
-    """With norms that stay exact, too; in the widths that are asked for."""
     module = importlib.import_module(f"ordsmed.nn.kernels.{kernel}")
     shapes = Shapes(dtype, (dtype, torch.float32), dtype, (24,), vocabulary=(300,), cells=((48, 8),))
     assert module.check(device, shapes) == ""
@@ -211,7 +210,7 @@ def test_one_that_gives_no_numbers_is_refused(
     pairs = {"cross_entropy": "cross_entropy", "lstm": "side_by_side", "residual_norm": "add_norm"}
     inner = (pairs | {"adaptive_step": "step", "gelu": "_op"}).get(kernel)
     if inner is None:
-        monkeypatch.setattr(module.Step, "walk", lambda self, rates: self.held[0].fill_(torch.nan))
+        monkeypatch.setattr(module.Step, "apply_update", lambda self, rates: self.tensors[0].fill_(torch.nan))
     elif kernel == "adaptive_step":
         monkeypatch.setattr(module, inner, lambda weights, *given: weights.fill_(torch.nan))
     elif kernel == "gelu":

@@ -627,7 +627,6 @@ def test_a_network_of_another_shape_is_refused(berts):
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_attention_of_another_shape_is_refused(family, tmp_path):
-    """Heads that cannot be taken apart are told like any other tensor."""
     theirs_of(family, "plain").save_pretrained(tmp_path / "hub")
     held = weights.read(tmp_path / "hub" / "model.safetensors")
     name = next(k for k in held if "query.weight" in k or "c_attn.weight" in k)

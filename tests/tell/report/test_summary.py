@@ -48,7 +48,7 @@ def test_a_sentence_says_what_came_of_a_run(tmp_path: Path) -> None:
     facts, text = shown(planted(tmp_path / "run"))
     wanted = (
         "A BERT of 1.0 million weights learned from 0.5 million Norwegian words in 15 seconds; on texts it never saw, "
-        "it guesses hidden words (or pieces of words) right in 31.2% of cases (guessing: 5.1%)."
+        "it predicts masked words (or pieces of words) right in 31.2% of cases (guessing: 5.1%)."
     )
     assert facts["runs"][0]["summary"] == wanted
     assert f'<p class="summary">{wanted}</p>' in text

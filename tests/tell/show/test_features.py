@@ -38,10 +38,8 @@ def test_objectives_are_those_that_each_learns(made: dict[str, features.Feature]
 
 
 def test_what_lacks_says_why_as_a_recipe_would_be_refused(made: dict[str, features.Feature]) -> None:
-    assert made["clm"].cells["bert"].detail == (
-        "objective.kind: clm with a model that sees what it is to guess; use mlm"
-    )
-    assert "elmo cannot be split" in made["split layers (tensor parallel)"].cells["elmo"].detail
+    assert made["clm"].cells["bert"].detail == ("objective.kind: clm with a bidirectional model; use mlm")
+    assert "elmo has no plan for it" in made["split layers (tensor parallel)"].cells["elmo"].detail
     assert "nothing to compile" in made["compile"].cells["elmo"].detail
     assert all(
         cell.detail

@@ -655,7 +655,7 @@ def test_labels_that_were_never_learned_count_as_wrong(
     lines = (data / "dev.tsv").read_text().splitlines()
     (tmp_path / "odd.tsv").write_text("\n".join([lines[0], *(f"w{n}\tneither" for n in range(8)), *lines[1:9]]) + "\n")
     folder = finetune(recipe("run", task={"dev": str(tmp_path / "odd.tsv")}))
-    assert "8 of 16 labels are none of the training data's, as `neither`" in capsys.readouterr().err
+    assert "8 of 16 labels are not in the training data, such as `neither`" in capsys.readouterr().err
     assert scores(folder)["accuracy"] <= 50
 
 

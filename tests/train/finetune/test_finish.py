@@ -70,17 +70,18 @@ def test_without_a_check_the_last_one_is_taken(tmp_path: Path, monkeypatch: pyte
 
 
 def test_no_better_than_guessing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    worse = "f1 39.20 is no better than guessing by what is frequent (45.10); try more `epochs`"
+    """By the score that counts; not where nobody knows, nor where guessing is right throughout."""
+    worse = "f1 39.20 is no better than guessing by frequency (45.10); try more `epochs`"
     assert no_better("f1", {"f1": 39.2, "accuracy": 90.0}, {"f1": 45.1, "accuracy": 80.0}).startswith(worse)
     assert no_better("f1", {"f1": 0.0}, {"f1": 0.0})
     near = no_better("f1", {"f1": 50.5}, {"f1": 45.1})
-    assert near.startswith("f1 50.50 is near guessing by what is frequent (45.10); try more `epochs`")
+    assert near.startswith("f1 50.50 is hardly better than guessing by frequency (45.10); try more `epochs`")
     below = no_better("f1", {"f1": 66.2}, {"f1": 45.1}, {"f1": 71.3})
-    assert below.startswith("f1 66.20 is below counting the words of each class (71.30)")
+    assert below.startswith("f1 66.20 is below a baseline that counts the words of each class (71.30)")
     assert "; try `task.pool=mean`, more `epochs`" in below
     mean = no_better("f1", {"f1": 66.2}, {"f1": 45.1}, {"f1": 71.3}, "mean")
     assert mean == below.replace("`task.pool=mean`, ", "")
-    assert below.endswith("`fresh=true out=...` shows what a random start gets")
+    assert below.endswith("`fresh=true out=...` trains from random weights to compare")
     assert no_better("f1", {"f1": 66.2}, {"f1": 45.1}, {"f1": 66.1}) == ""
     for scores, guessing in (({"f1": 50.7}, {"f1": 45.1}), ({"f1": 3.0}, {}), ({}, {"f1": 3.0}), ({"f1": 100.0},) * 2):
         assert no_better("f1", scores, guessing) == ""

@@ -109,7 +109,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
 def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
     """One case of a task: build, train, and what it then tells of the dev files."""
     compiler.BACKEND, asking.TOKENS = "aot_eager", {"cpu": case["asked"]}
-    attention.CALL = 0  # examples of a row are looked at one by one, however short they are
+    attention.CALL_COST = 0  # examples of a row are looked at one by one, however short they are
     recipe, _ = run.load(Finetuning, case["task"], case["overrides"])
     shape = tuple(case["shape"])
     alike = recipe.layout.with_precision("fp32")

@@ -320,8 +320,8 @@ def test_more_rows_than_a_run_counts_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "objective", "refusal"),
     [
-        ("tiny/roberta", "clm", "objective.kind: clm with a model that sees what it is to guess; use mlm"),
-        ("tiny/gpt2", "mlm", "objective.kind: mlm with a model that sees only what stands before; use clm"),
+        ("tiny/roberta", "clm", "objective.kind: clm with a bidirectional model; use mlm"),
+        ("tiny/gpt2", "mlm", "objective.kind: mlm with a causal model; use clm"),
         ("tiny/bert", "rtd", "objective.kind: "),
     ],
 )
@@ -352,7 +352,7 @@ def without_signs() -> Path:
         ("bert", "diffusion", "tokenizer: has no start token; wanted [CLS] [SEP] [MASK] [PAD], as diffusion needs"),
         ("bert", "mlm_nsp", "tokenizer: has no start token; wanted [CLS] [SEP] [MASK] [PAD], as mlm_nsp needs"),
         ("electra", "rtd", "tokenizer: has no start token; wanted [CLS] [SEP] [MASK] [PAD], as rtd needs"),
-        ("gpt2", "clm", "tokenizer: has no end sign; wanted <|endoftext|>, </s> or [SEP], as clm needs"),
+        ("gpt2", "clm", "tokenizer: has no end token; wanted <|endoftext|>, </s> or [SEP], as clm needs"),
         ("modern", "hybrid", "tokenizer: has no mask token; wanted one with [MASK] or <mask>, as hybrid needs"),
     ],
 )
@@ -370,5 +370,5 @@ def test_a_tokenizer_without_signs_is_refused_by_the_plan(kind: str, objective: 
     assert not Path("encoded").exists()
     settings = run.load(Pretraining, path)[0]
     tokenizer = Tokenizer.load(store / "tokenizer")
-    with pytest.raises(RecipeError, match=r"tokenizer: has no end sign" if objective == "hybrid" else re.escape(line)):
+    with pytest.raises(RecipeError, match=r"tokenizer: has no end token" if objective == "hybrid" else re.escape(line)):
         settings.objective.rows([], [], tokenizer, settings.phase[0], 0)

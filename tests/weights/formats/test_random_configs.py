@@ -13,7 +13,7 @@ from kit.families import WORDS, Signs, close, hub_folder, shaken
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import choice
 from ordsmed.learn.objectives import clm, mlm, mlm_nsp, rtd
-from ordsmed.nn.activations import THEIRS
+from ordsmed.nn.activations import HUGGING_FACE
 from ordsmed.nn.model import TASK_CLASSES
 from ordsmed.weights import foreign
 from ordsmed.weights.formats.huggingface import HuggingFace
@@ -58,7 +58,7 @@ class Drawn:
             "hidden_dropout_prob": self.chance.choice([0.0, 0.3]),
             "type_vocab_size": self.chance.randint(1, 3),
             "attention_probs_dropout_prob": 0.0,
-            "hidden_act": self.chance.choice(list(THEIRS)),
+            "hidden_act": self.chance.choice(list(HUGGING_FACE)),
         }
         self.maybe(
             layer_norm_eps=[1e-3, 1e-5, 1e-7],
@@ -87,7 +87,7 @@ class Drawn:
             "eos_token_id": 5,
         }
         self.maybe(
-            activation_function=list(THEIRS),
+            activation_function=list(HUGGING_FACE),
             scale_attn_weights=[False],
             scale_attn_by_inverse_layer_idx=[True],
             reorder_and_upcast_attn=[True],
@@ -119,8 +119,8 @@ class Drawn:
             mlp_bias=[True],
             classifier_bias=[True],
             decoder_bias=[False],
-            hidden_activation=list(THEIRS),
-            classifier_activation=list(THEIRS),
+            hidden_activation=list(HUGGING_FACE),
+            classifier_activation=list(HUGGING_FACE),
             norm_eps=[1e-2, 1e-7],
             initializer_cutoff_factor=[3.0],
             classifier_pooling=["mean"],

@@ -204,7 +204,7 @@ def test_vectors_of_no_length_are_compared_by_their_cosine(tmp_path: Path) -> No
     found = task._vectors_of({"vector": raw})
     assert found == pytest.approx(np.array([[0.6, 0.8], [0, 0]]))
     assert TextPairs(normalize=False)._vectors_of({"vector": raw}) is raw
-    with pytest.raises(ValueError, match="similarity: found with sparse vectors; wanted it with dense ones alone"):
+    with pytest.raises(ValueError, match="similarity: found with sparse vectors; wanted it with dense vectors only"):
         TextPairs(head="sparse", similarity="dot")
 
 

@@ -1,4 +1,4 @@
-"""Features of labeled texts: one text or two in a row of tokens (data/examples.py), and the labels."""
+"""Features of labeled texts: tokens of one text or of a pair (data/examples.py), and the labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from ordsmed.data.features import Features
 from ordsmed.data.pieces import TextReader
 from ordsmed.learn.classification.records import LabeledFiles, Records
 
-UNKNOWN = -1  # in place of the number of a label
+UNKNOWN = -1  # the number of an unknown label
 
 
 def features(settings: LabeledFiles, length: int, records: Records, reader: TextReader) -> Features:
@@ -36,12 +36,12 @@ def targets(settings: LabeledFiles, records: Records) -> NDArray[Any] | None:
     strange = [gold for gold in records.gold if gold and gold not in numbered]
     path = records.parts[0].path if strange else None
     if strange and len(strange) == len(records.known):
-        problem = f"none of its {many(len(strange), 'label')} was learned, the first is `{strange[0]}`"
-        remedy = "name their column with task.label=; one that is not there: no label is known"
+        problem = f"none of its {many(len(strange), 'label')} is known to the model; the first is `{strange[0]}`"
+        remedy = "name the column of labels with task.label=; if the file has none, name a missing column"
         raise DataError(str(path), problem, ", ".join(settings.labels), remedy)
     if strange:
-        problem = f"{len(strange):,} of {len(records):,} labels are none of the training data's, as `{strange[0]}`"
-        say(f"{path}: {problem}: what is said there counts as wrong")
+        problem = f"{len(strange):,} of {len(records):,} labels are not in the training data, such as `{strange[0]}`"
+        say(f"{path}: {problem}; all predictions for them count as wrong")
     return np.array([numbered.get(gold, UNKNOWN) for gold in records.gold], np.int64)
 
 

@@ -1,6 +1,6 @@
-"""Predicted labels and numbers: score them, write them in usual formats, and read such files, also of other programs.
+"""Predicted labels and numbers: scored, written in usual formats, and read, from files of other programs too.
 
-records, predictions -> scores; predictions.tsv (line, predicted, gold, a probability per label); files for GLUE's board
+records, predictions -> scores; predictions.tsv (line, predicted, gold, a probability per label); GLUE submissions
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from ordsmed.text.read import lines
 OF_NUMBERS = ("pearson", "spearman", "squared_error")
 LOSSES = ("squared_error",)  # lower is better, and not a share
 COLUMNS, GLUE_COLUMNS = ("line", "predicted", "gold"), ("index", "prediction")  # first columns of files of predictions
-MENDED = 0.1  # largest share of lines whose right answer may have been corrected since
+MAX_CORRECTED = 0.1  # share of lines whose right answer may have been corrected since the predictions were written
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ def check_f1(metrics: Sequence[str], labels: Sequence[str]) -> None:
 def _numbered(
     settings: LabeledFiles, records: Records, predictions: LabelPredictions
 ) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
-    """Return the labels, and the right and predicted ones as numbers, for records with a known answer.
+    """Return all labels, and right and predicted labels as their numbers, for records with a known answer.
 
-    Labels that the task does not have come last. Of a task that predicts numbers there are no labels.
+    Labels that the task does not have come last. For a task that predicts numbers, return no labels and the numbers.
     """
     right, predicted = [[column[n] for n in records.known] for column in (records.gold, predictions.values)]
     if settings.number:
@@ -86,7 +86,7 @@ def details(
 
 
 def write(settings: LabeledFiles, folder: Path, records: Records, predictions: LabelPredictions) -> list[Path]:
-    """Write a table of all predictions and, for test splits of GLUE, the files that its board accepts."""
+    """Write a table of all predictions and, for test splits of GLUE, the files of a submission."""
     predicted = [f"{value:.9g}" for value in predictions.values] if settings.number else predictions.values
     columns = [records.locations, predicted, records.gold]
     labels: tuple[str, ...] = ()
@@ -117,14 +117,14 @@ def read(settings: LabeledFiles, path: Path, records: Records) -> LabelPredictio
             _check_gold(settings, path, rows, records)
         written = [by_key.pop(key, "") for key in keys]
         if by_key:
-            raise DataError(path, f"a prediction for `{next(iter(by_key))}`", "one for each row of the data alone")
+            raise DataError(path, f"a prediction for `{next(iter(by_key))}`", "predictions only for rows of the data")
     else:
         written = ["\t".join(row) for row in rows]
     return LabelPredictions(_decoded(settings, path, written, records, len(rows)))
 
 
 def _check_gold(settings: LabeledFiles, path: Path, rows: Sequence[Sequence[str]], records: Records) -> None:
-    """Raise an error if predictions were made for other data, because many right answers differ."""
+    """Raise an error if many right answers in a file of predictions differ from those of the records."""
     right = dict(zip(records.locations, records.gold, strict=True))
     pairs = [(row[0], settings.plain_label(row[2]), right.get(row[0], "")) for row in rows[1:] if len(row) > 2]
     known = [(location, then, now) for location, then, now in pairs if then and now]
@@ -135,10 +135,10 @@ def _check_gold(settings: LabeledFiles, path: Path, rows: Sequence[Sequence[str]
         return
     location, then, now = changed[0]
     problem = (
-        f"{len(changed):,} of {len(known):,} lines are not what they were, as {location}: `{then}` then, `{now}` now"
+        f"{len(changed):,} of {len(known):,} right answers have changed, such as {location}: from `{then}` to `{now}`"
     )
-    if len(changed) > MENDED * len(known):
-        raise DataError(path, f"made for other data: {problem}", "predictions for these")
+    if len(changed) > MAX_CORRECTED * len(known):
+        raise DataError(path, f"made for other data: {problem}", "predictions for this data")
     say(f"{path}: {problem}")
 
 
@@ -154,7 +154,7 @@ def _decoded(settings: LabeledFiles, path: Path, written: Sequence[str], records
     predicted = [*written] if settings.number else [settings.plain_label(label) for label in written]
     count = len(predicted) - predicted.count("")
     if count != len(records) or len(predicted) != len(records):
-        forms = "one a row of the data: a label a line, or as `ordsmed` or GLUE write them"
+        forms = "one per row of the data: a label per line, or a file of `ordsmed` or of GLUE"
         raise DataError(path, f"{count:,} predictions for {many(len(records), 'row')}", forms)
     if settings.number:
         table = Table(path, list(range(last - len(predicted) + 1, last + 1)), {"prediction": predicted})
@@ -162,10 +162,10 @@ def _decoded(settings: LabeledFiles, path: Path, written: Sequence[str], records
     known = {*(settings.labels or records.gold), *records.gold}
     strange = [label for label in predicted if label not in known]
     if len(strange) == len(predicted):
-        problem = f"none of the {many(len(predicted), 'prediction')} is a label, the first is `{strange[0]}`"
+        problem = f"none of the {many(len(predicted), 'prediction')} is a known label; the first is `{strange[0]}`"
         labels = ", ".join(settings.labels or sorted_labels(records.gold))
-        raise DataError(path, problem, labels, "are they of another task?")
+        raise DataError(path, problem, labels, "use predictions for this task")
     if strange:
-        problem = f"{len(strange):,} of {len(predicted):,} predictions are no label, as `{strange[0]}`"
-        say(f"{path}: {problem}: they count as wrong")
+        problem = f"{len(strange):,} of {len(predicted):,} predictions are unknown labels, such as `{strange[0]}`"
+        say(f"{path}: {problem}; they count as wrong")
     return predicted

@@ -22,7 +22,7 @@ from ordsmed.text.read import Errors, files
 
 SCORED = ("dev", "validation", "valid", "test")  # names of splits for evaluation; the first that a file has is used
 NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")  # a number in a file of labels
-MANY_NUMBERS = 10  # this many different numbers with fractions are refused as classes
+MANY_NUMBERS = 10  # from this many different numbers with fractions, labels are probably not classes
 
 
 @dataclass(frozen=True)
@@ -63,52 +63,52 @@ class Records:
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledFiles(Files):
-    """Settings for files of labeled texts, the first part of a task's settings."""
+    """Settings for files of labeled texts, the base of a task's settings."""
 
     name: str = ""
-    """a task of GLUE (cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli), or xnli: `train` and `dev` are its files,
-    or a folder that holds them; left out: what `ordsmed fetch glue`, or `fetch xnli`, has got"""
+    """a task of GLUE (cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli), or xnli; `train` and `dev` are its files
+    or their folder, by default the download of `ordsmed fetch glue` or `ordsmed fetch xnli`"""
     language: str = ""
-    """of xnli, whose rows: ar, bg, de, el, en, es, fr, hi, ru, sw, th, tr, ur, vi, zh; left out: English ones to learn
-    from, all to be evaluated by"""
+    """language of xnli: ar, bg, de, el, en, es, fr, hi, ru, sw, th, tr, ur, vi, zh; left out: train on English and
+    evaluate on all"""
     text: Column = "text"
     """column of the text, by its name or its number from 1"""
     second: Column | None = None
-    """column of the second text, where examples are pairs"""
+    """column of the second text, if examples are pairs"""
     label: Column = "label"
     """column of the label or number"""
     split: Column | None = None
-    """column that says what a row is for: those that say train are learned from, of the others dev, else test"""
+    """column with the split of each row: train for training, dev (or else test) for evaluation"""
     format: Format | None = None
-    """of the files; left out: as their names end"""
+    """format of the files; left out: by their suffix"""
     header: bool = True
-    """does the first line of TSV and CSV name the columns?"""
+    """whether the first line of TSV and CSV has the names of columns"""
     errors: Errors = "strict"
-    """bytes that are no UTF-8: refused, or replaced and counted"""
+    """bytes that are not UTF-8: strict: an error; otherwise replaced and counted"""
     labels: tuple[str, ...] = ()
-    """the classes in their order; left out: those of the training data, sorted"""
+    """the classes, in this order; left out: those of the training data, sorted"""
     number: bool = False
-    """a number is predicted"""
+    """predict a number instead of a class"""
     scale: tuple[float, float] | None = None
-    """numbers that the network learns as 0 and 1; left out: the lowest and highest of the training data"""
+    """numbers that are scaled to 0 and 1; left out: the lowest and highest of the training data"""
     unordered: bool | None = None
-    """learn from pairs in both orders; left out: of mrpc and sts-b alone, as ELECTRA does"""
+    """train on pairs in both orders; left out: only for mrpc and sts-b, as ELECTRA does"""
 
     def __post_init__(self) -> None:
         if self.benchmark:
-            self._adopt(self.benchmark)
+            self._set_defaults(self.benchmark)
         if self.language and self.language not in (known := self.benchmark.languages if self.benchmark else ()):
             wanted = f"one of {', '.join(known)}" if known else "none: `name=xnli` has several"
             raise ValueError(f"language: found {self.language}; wanted {wanted}")
         if self.scale and not self.scale[0] < self.scale[1]:
-            raise ValueError(f"scale: found {list(self.scale)}; wanted the lower end and the higher one")
+            raise ValueError(f"scale: found {list(self.scale)}; wanted the lower and the higher end")
         if self.unordered and not self.pairs:
             raise ValueError("unordered: found without `second`; wanted pairs")
 
-    def _adopt(self, task: glue.GlueTask) -> None:
+    def _set_defaults(self, task: glue.GlueTask) -> None:
         """Set what GLUE defines for a task; raise an error for settings that contradict it."""
         if (self.text, self.second, self.label, self.split) != ("text", None, "label", None):
-            raise ValueError("name: found with columns; wanted none of them, for those of GLUE are known")
+            raise ValueError("name: found with columns; wanted none, because those of GLUE are known")
         if self.labels not in ((), task.labels):
             raise ValueError(f"labels: found {list(self.labels)}; wanted none, or GLUE's: {list(task.labels)}")
         unordered = task.unordered if self.unordered is None else self.unordered
@@ -126,7 +126,7 @@ class LabeledFiles(Files):
 
     @property
     def ends(self) -> tuple[float, float]:
-        assert self.scale is not None, "the training data say the scale: complete() comes first"
+        assert self.scale is not None, "call complete() first: the training data determine the scale"
         return self.scale
 
     def paths(self, split: str) -> tuple[str, ...]:
@@ -164,14 +164,14 @@ class LabeledFiles(Files):
         wanted = [] if self.benchmark else [c for c in (self.text, self.second, self.label, self.split) if c]
         if absent := [c for c in wanted if not (c <= len(columns) if isinstance(c, int) else c in columns)]:
             listed = ", ".join(map(str, wanted))
-            remedy = "name yours by `task.text`, `task.second` and `task.label`"
+            remedy = "name the columns with `task.text`, `task.second` and `task.label`"
             raise RecipeError(location, f"no column `{absent[0]}`, but {', '.join(columns)}", listed, remedy)
         return super().example_file(location, columns)
 
     def about(self, texts: Sequence[str], seconds: Sequence[str] = ()) -> Records:
         if self.pairs != bool(seconds) or len(seconds) not in (0, len(texts)):
-            problem = f"found {many(len(texts), 'text')} and {len(seconds):,} second ones"
-            wanted = "a second text for each" if self.pairs else "texts alone: it learned no pairs"
+            problem = f"found {many(len(texts), 'text')} and {many(len(seconds), 'second text')}"
+            wanted = "a second text for each" if self.pairs else "no second texts: the model did not learn pairs"
             raise RecipeError(self.METHOD, problem, wanted)
         return Records([*texts], [*seconds], [""] * len(texts), [])
 
@@ -198,13 +198,13 @@ class LabeledFiles(Files):
             table, split = self._columns(path, learning), ""
         if "label" not in table.columns and not split:
             column = self.benchmark.columns["label"][0] if self.benchmark else self.label
-            say(f"{path}: no column `{column}`: what is right is not known")
+            say(f"{path}: no column `{column}`, so the right answers are not known")
         if self.split:
             table = table.where("split", "train" if learning else _score_column(table))
             say(f"{path}: the {many(len(table), 'row')} of {table.columns['split'][0]}")
         if "label" not in table.columns:
             if learning:
-                raise DataError(path, "no labels", "the training data")
+                raise DataError(path, "no labels", "training data with labels")
             return table, split
         table.columns["label"][:] = map(self.plain_label, table.columns["label"])
         if learning:
@@ -229,7 +229,7 @@ class LabeledFiles(Files):
             raise tables.NoColumn(error.place, error.found, error.wanted, remedy) from None
 
     def plain_label(self, label: str) -> str:
-        """Return the usual name of a label: some labels of GLUE have several names."""
+        """Normalize a label: drop extra spaces, and use one name for labels of GLUE with several names."""
         label = " ".join(label.split())
         return self.benchmark.plain(label) if self.benchmark else label
 
@@ -241,8 +241,8 @@ class LabeledFiles(Files):
             raise DataError(table.path, "no row has a label to learn", wanted)
         if len(rows) < len(table):
             first = min(set(range(len(table))).difference(rows))
-            left = f"left out {len(table) - len(rows):,} of {many(len(table), 'row')}, without a label to learn"
-            say(f"{table.path}: {left}; the first: line {table.lines[first]} has `{gold[first]}`")
+            skipped = f"skipped {len(table) - len(rows):,} of {many(len(table), 'row')} without a label to learn"
+            say(f"{table.path}: {skipped}; the first, line {table.lines[first]}, has `{gold[first]}`")
         return table.only(rows)
 
 
@@ -268,24 +268,24 @@ def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_written_labels(counts: Mapping[str, int], path: Path) -> None:
-    """Raise an error for training labels that mean the same (1, 1.0 and true), or are numbers to be predicted.
+    """Raise an error for training labels that mean the same (1, 1.0 and true), or are probably not classes.
 
-    Labels with fractions that mostly occur once are not classes. A few of them may be, and are reported.
+    Numbers with fractions that mostly occur once are not classes; a few such numbers are only reported.
     """
     same: dict[str, list[str]] = {}
     for label in counts:
         same.setdefault(_plain(label), []).append(label)
     if twice := next((labels for labels in same.values() if len(labels) > 1), None):
         problem = f"labels {' and '.join(f'`{label}`' for label in sorted(twice))} mean the same"
-        raise DataError(path, problem, "each label written one way", "or name the classes: `task.labels`")
+        raise DataError(path, problem, "one spelling of each label", "or name the classes with `task.labels`")
     fraction = next((label for label in counts if not _plain(label).lstrip("-").isdecimal()), "")
     if not fraction or not all(NUMBER.fullmatch(label) for label in counts):
         return
-    problem, rows = f"{many(len(counts), 'different label')}, all numbers, as {fraction}", sum(counts.values())
+    problem, rows = f"{many(len(counts), 'different label')}, all numbers, such as {fraction}", sum(counts.values())
     remedy = "`task.number=true` predicts a number"
     if len(counts) >= MANY_NUMBERS and 2 * len(counts) > rows:
         raise DataError(path, f"{problem}, in {many(rows, 'row')}", "classes", f"{remedy}; `task.labels` names classes")
-    say(f"{path}: {problem}: they are learned as classes; {remedy}")
+    say(f"{path}: {problem}, are learned as classes; {remedy}")
 
 
 def _plain(label: str) -> str:

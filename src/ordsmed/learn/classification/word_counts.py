@@ -9,7 +9,7 @@ from ordsmed.data.pieces import Ints
 def counted_classes(train: Features, features: Features, classes: int) -> Ints | None:
     """Return the most likely class of each example; None if counts of the two feature sets cannot be compared.
 
-    Complete words (of an ELMo) cannot be compared, because each file numbers them separately.
+    Whole words (of an ELMo) cannot be compared, because each file numbers them separately.
     """
     if train.labels is None or train.characters is not None or not len(features):
         return None

@@ -1,4 +1,4 @@
-"""Networks that learn from pairs: the vector of a text, and the loss of a complete step.
+"""Networks that learn vectors of texts, with a loss over a complete step.
 
     batch -> states [B, T, D] -> pool -> vectors [E, D], not normalized -> losses of all texts of the step
 
@@ -35,7 +35,7 @@ class PairComparing(Task, Comparing):
     def __init__(self, model: ModelSettings, vocabulary: int, comparison: Comparison) -> None:
         super().__init__(Top(mix=False, recurrent=0), model, vocabulary)
         self.comparison, self.weights = comparison, {TERM: 1.0}
-        self.seen: deque[tuple[Tensor, Tensor]] = deque()  # gradient and loss of each remaining micro-batch
+        self.pending: deque[tuple[Tensor, Tensor]] = deque()  # gradient and loss of each remaining micro-batch
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.labels is not None
@@ -58,17 +58,17 @@ class PairComparing(Task, Comparing):
                 of_anchor[numbers] += lost.detach()
         of_text = leaf.new_zeros(len(leaf)).masked_scatter(is_anchor, of_anchor)
         assert leaf.grad is not None
-        self.seen = deque((leaf.grad[part], of_text[part].sum()) for part in micro_batches)
+        self.pending = deque((leaf.grad[part], of_text[part].sum()) for part in micro_batches)
 
     def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        if not self.seen:
+        if not self.pending:
             assert batch.labels is not None
             views = {**scores, "labels": batch.labels}
             return {TERM: torch.stack([lost.sum() for _, lost in self.step_losses(views)]).sum()}
-        gradient, lost = self.seen.popleft()
+        gradient, lost = self.pending.popleft()
         vectors = scores["vectors"]
-        pull = (vectors * gradient[:, : vectors.shape[1]]).sum()  # a micro-batch has fewer tokens per text
-        return {TERM: lost + pull - pull.detach()}
+        linear = (vectors * gradient[:, : vectors.shape[1]]).sum()  # its gradient is `gradient`, cut to fewer tokens
+        return {TERM: lost + linear - linear.detach()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the answers without a loss: `Files.losses` computes it from all texts."""
@@ -91,11 +91,11 @@ class PairEncoder(PairComparing, Embedding):
         return self.validate(batch)["vector"]
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: object) -> Usage:
-        does = f"gives a vector of {self.vector_width:,} numbers for a text"
+        does = f"computes a vector of {self.vector_width:,} numbers for a text"
         return self.usage_as(does, (), "SentenceTransformer", name)
 
     def usage_as(self, does: str, tags: tuple[str, ...], opened_by: str, name: str) -> Usage:
-        """Return the usage, with the class of sentence-transformers that opens an export."""
+        """Return the usage; `opened_by` is the class of sentence-transformers for an export."""
         code = (
             f"import ordsmed\n\nmodel = ordsmed.open({name!r})\n"
             'question = model.embed("What is old?", of="sentences", prompt="query").vectors\n'

@@ -3,7 +3,7 @@
     record 7: anchor 3, positive 19, negative 4  ->  texts 3, 19, 4 in rows, with the role of each in `labels`
 
 If there are several data sets, all records of a step are from one of them: texts of other sets are too different to be
-useful negatives. The sets take turns, so that at any step each has had its proportion.
+useful negatives. The sets alternate, so that up to any step each had its proportion of steps.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ def check_scores(records: PairRecords, loss: str) -> None:
     """Raise an error for records that a loss of scores cannot learn from; report negatives that it does not read."""
     gold = records.gold
     absent, largest = np.isnan(gold), int(np.abs(np.nan_to_num(gold)).argmax())
-    lacks = np.diff(records.first) < 3
+    bare = np.diff(records.first) < 3  # without negatives
     if absent.any():
         problem = f"{many(int(absent.sum()), 'pair')} without a score, this one first"
         wanted = f"a score for each, as {loss} learns"
         raise DataError(records.place(int(absent.argmax())), problem, wanted, "task.loss=infonce learns without")
     if loss == "cosine_mse" and abs(gold[largest]) > 1:
         problem, wanted = f"a score of {gold[largest]:g}", "scores from -1 to 1, as cosines are"
-        raise DataError(records.place(largest), problem, wanted, "task.loss=cosent goes by their order alone")
+        raise DataError(records.place(largest), problem, wanted, "task.loss=cosent uses only their order")
     if loss in BY_SIMILARITY:
         if records.negatives:
-            unread = many(records.negatives, "negative", "is", "are")
-            say(f"{records.files[0]}: {unread} not read by {loss}, which learns pairs alone")
-    elif lacks.any():
-        problem = f"{many(int(lacks.sum()), 'pair')} without negatives, this one first"
-        raise DataError(records.place(int(lacks.argmax())), problem, f"negatives for each, as {loss} learns")
+            unused = many(records.negatives, "negative", "is", "are")
+            say(f"{records.files[0]}: {unused} not used by {loss}, which learns only from pairs")
+    elif bare.any():
+        problem = f"{many(int(bare.sum()), 'pair')} without negatives, this one first"
+        raise DataError(records.place(int(bare.argmax())), problem, f"negatives for each, as {loss} learns")
     elif loss == "kl" and np.isnan(np.delete(records.scores, records.first[:-1])).any():
-        raise DataError(records.files[0], "one score for a positive and its negatives", "a score of each, in a list")
+        raise DataError(records.files[0], "one score for a positive and its negatives", "a list with the score of each")
 
 
 class RecordRows(ExampleRows):
@@ -114,6 +114,8 @@ class RecordRows(ExampleRows):
 
 
 class Turns:
+    """The data set of each step, in proportion to `proportions` or to the sizes of the sets."""
+
     def __init__(self, sizes: Ints, batch: int, proportions: Sequence[float]) -> None:
         self.batch = batch
         shares: NDArray[np.float64] = np.asarray(proportions or sizes, np.float64)

@@ -1,9 +1,9 @@
-"""Losses over the vectors of a complete step, by which of its texts belong together.
+"""Losses over the vectors of all texts of a step.
 
     vectors [E, D], labels [E, 3] (role, number of the text, score)  ->  a loss for each anchor [N]
 
 Texts with a vector per token, [E, L, W], are compared as in learn/embedding/maxsim.py. In training, labels have a
-fourth number, that of the step, by which `flops` grows.
+fourth number, the step, with which `flops` grows.
 
 Every loss is that of sentence-transformers, as a sum over anchors: infonce is MultipleNegativesRankingLoss (symmetric:
 MultipleNegativesSymmetricRankingLoss), cosent is CoSENTLoss, cosine_mse is CosineSimilarityLoss, margin_mse is
@@ -46,7 +46,7 @@ class StepTexts:
     anchors: Tensor  # [N]
     positives: Tensor  # [N]
     candidates: Tensor  # [M]  positives, then negatives
-    owners: Tensor  # [M]  the number of the anchor of each
+    owners: Tensor  # [M]  the index of the anchor of each candidate
     tokens: int = 1  # of the longest text, if each token has a vector
 
     @staticmethod
@@ -65,7 +65,7 @@ class StepTexts:
 
 
 def losses(comparison: Comparison, vectors: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the numbers of some anchors and their losses, part after part, to limit the similarities in memory.
+    """Yield the indices of some anchors and their losses, part after part, to limit the similarities in memory.
 
     With several widths the loss is the sum over widths, as in sentence-transformers' MatryoshkaLoss.
     """
@@ -98,12 +98,12 @@ class LossPart:
 
 def _flops(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
     """Yield the FLOPS regularizer, the sum of the squared mean weights of all tokens, as the loss of every anchor."""
-    grown = (
+    growth = (
         group.labels[:, 3].max() / comparison.flops_warmup
         if comparison.flops_warmup and group.labels.shape[1] > 3
         else 1.0
     )
-    share = min(float(grown), 1.0) ** 2
+    share = min(float(growth), 1.0) ** 2
 
     def loss(vectors: Tensor) -> Tensor:
         of_sides = (vectors[side].mean(0).square().sum() for side in (group.anchors, group.candidates))
@@ -114,17 +114,17 @@ def _flops(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 
 def _infonce(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
-    """Yield the cross-entropy of each anchor's own positive among all candidates of the step."""
+    """Yield the cross-entropy of each anchor's positive among all candidates of the step."""
     for some in _some(len(group.anchors), len(group.candidates) * group.tokens, group.anchors.device):
 
         def loss(vectors: Tensor, some: Tensor = some) -> Tensor:
-            ahead = _ranked(comparison, group, vectors, some)
-            return (ahead + _found(comparison, group, vectors, some)) / 2 if comparison.symmetric else ahead
+            forward = _positive_loss(comparison, group, vectors, some)
+            return (forward + _anchor_loss(comparison, group, vectors, some)) / 2 if comparison.symmetric else forward
 
         yield LossPart(some, loss)
 
 
-def _ranked(comparison: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
+def _positive_loss(comparison: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
     """Return the cross-entropy of each positive among all candidates, except other candidates that may be right."""
     anchors, positives = group.anchors[some], group.positives[some]
     similar = _similar(vectors, anchors, group.candidates)
@@ -142,7 +142,7 @@ def _is_positive(group: StepTexts) -> Tensor:
     return torch.arange(len(group.candidates), device=group.anchors.device) < len(group.positives)
 
 
-def _found(comparison: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
+def _anchor_loss(comparison: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
     """Return the cross-entropy of each anchor among all anchors, given its positive."""
     similar = _similar(vectors, group.anchors, group.positives[some]).T
     same = group.text(group.anchors[some])[:, None] == group.text(group.anchors)
@@ -174,8 +174,8 @@ def _pairwise(group: StepTexts, vectors: Tensor) -> Tensor:
     return _similar_pairs(vectors, group.anchors, group.positives)
 
 
-def _own(group: StepTexts, vectors: Tensor) -> Tensor:
-    """Return the similarity of each candidate and its own anchor, [M]."""
+def _by_candidate(group: StepTexts, vectors: Tensor) -> Tensor:
+    """Return the similarity of each candidate and its anchor, [M]."""
     return _similar_pairs(vectors, group.anchors[group.owners], group.candidates)
 
 
@@ -193,7 +193,7 @@ def _margin_mse(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
     """Yield the squared error of the margins between positive and negatives; the targets are a teacher's margins."""
 
     def loss(vectors: Tensor) -> Tensor:
-        count, similar, wanted = len(group.anchors), _own(group, vectors), group.score(group.candidates)
+        count, similar, wanted = len(group.anchors), _by_candidate(group, vectors), group.score(group.candidates)
         owners = group.owners[count:]
         margins = similar[:count][owners] - similar[count:]
         margin = wanted[count:].isnan()  # a single score of a record is the margin itself
@@ -208,7 +208,7 @@ def _kl(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
     """Yield KL(teacher || model) of the distributions over the positive and the negatives of each anchor."""
 
     def loss(vectors: Tensor) -> Tensor:
-        student = _log_shares(group, _own(group, vectors) / comparison.temperature)
+        student = _log_shares(group, _by_candidate(group, vectors) / comparison.temperature)
         teacher = _log_shares(group, group.score(group.candidates))
         divergence = teacher.exp() * (teacher - student)
         return divergence.new_zeros(len(group.anchors)).index_add(0, group.owners, divergence)

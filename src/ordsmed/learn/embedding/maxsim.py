@@ -2,8 +2,7 @@
 
     questions [Q, A, W], texts [M, B, W]  ->  scores [Q, M]          a row of zeros is padding
 
-It is the score of ColBERT (Khattab and Zaharia 2020). A few texts are compared at a time, to limit the products of
-tokens in memory; the gradient needs only the position of each maximum.
+It is the score of ColBERT (Khattab and Zaharia 2020). A few texts are compared at a time, to limit memory.
 """
 
 from __future__ import annotations
@@ -21,11 +20,13 @@ from ordsmed.data.pieces import Ints
 from ordsmed.data.windows import run
 
 AT_ONCE = 1 << 24  # most products of tokens in memory
-NUMBERS = 1 << 22  # most numbers of texts that are read at a time
+NUMBERS = 1 << 22  # most numbers of vectors that are read at a time
 
 
 @dataclass(frozen=True)
 class TokenRows:
+    """The vectors of all tokens of many texts, end to end."""
+
     vectors: NDArray[Any]  # [N, W], in 16 or 32 bits
     starts: Ints  # [texts + 1]
 
@@ -45,7 +46,7 @@ class TokenRows:
         return int(np.diff(self.starts).max(initial=1))
 
     def blocks(self, numbers: int = 0) -> list[tuple[int, int]]:
-        """Return the first text and the end of blocks of texts that have about `numbers` numbers."""
+        """Return the first text and the end of each block of texts; a block has about `numbers` numbers."""
         size = max(1, (numbers or NUMBERS) // (self.longest * self.vectors.shape[1]))
         return [(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
 
@@ -61,7 +62,7 @@ def maxsim_with_all(questions: Tensor, texts: TokenRows) -> Tensor:
 
 
 def maxsim_of_block(questions: Tensor, texts: TokenRows, first: int, last: int) -> Tensor:
-    """Return the scores of questions and consecutive texts, without a gradient; faster, because nothing is padded."""
+    """Return the scores of questions and texts `first` to `last`, without a gradient and without padding texts."""
     starts = texts.starts[first : last + 1] - texts.starts[first]
     rows = torch.from_numpy(texts.vectors[texts.starts[first] : texts.starts[last]]).float()
     products = questions.flatten(0, 1) @ rows.T
@@ -78,7 +79,7 @@ def maxsim(questions: Tensor, texts: Tensor) -> Tensor:
     """Return the score of every question and every text, [Q, M]."""
     questions, texts = trimmed(questions), trimmed(texts)
     size = max(1, AT_ONCE // max(questions.shape[0] * questions.shape[1] * texts.shape[1], 1))
-    return torch.cat([_every(questions, part) for part in texts.split(size)], 1)
+    return torch.cat([_all_pairs(questions, part) for part in texts.split(size)], 1)
 
 
 def maxsim_pairs(questions: Tensor, texts: Tensor) -> Tensor:
@@ -99,7 +100,7 @@ def is_token(vectors: Tensor) -> Tensor:
     return vectors.detach().any(-1)
 
 
-def _every(questions: Tensor, texts: Tensor) -> Tensor:
+def _all_pairs(questions: Tensor, texts: Tensor) -> Tensor:
     products = questions.flatten(0, 1) @ texts.flatten(0, 1).T
     best = _best(products.view(*questions.shape[:2], *texts.shape[:2]), is_token(texts))
     return best.masked_fill(~is_token(questions)[..., None], 0).sum(1)

@@ -1,8 +1,8 @@
 """Hard negatives for pairs: texts of the files that are similar to an anchor, but do not belong to it.
 
-    BM25: texts that share the anchor's words           the model itself: texts with near vectors, in a range of ranks
+    by BM25: texts that share words with the anchor     by the model: texts with similar vectors, in a range of ranks
 
-Those of the model are chosen again during training, as [K, 2]: a record, and the number of a wrong text.
+Negatives by the model are chosen again during training, as [K, 2]: a record, and the number of a wrong text.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ Floats = NDArray[np.float32]
 @dataclass(frozen=True, kw_only=True)
 class Mining:
     count: int = 0
-    """so many more for each pair; 0: none; elsewhere num_negatives"""
+    """negatives to add to each pair; 0: none; elsewhere num_negatives"""
     every: int | Literal["epoch"] = 0
-    """steps after which they are searched for anew; 0: once, by the model that it starts from"""
+    """steps between two searches; 0: search once, with the initial model"""
     ranks: tuple[int, int] = (1, 50)
-    """they are drawn from these, the nearest wrong text being the first; elsewhere range_min, range_max"""
+    """ranks of similarity from which negatives are drawn; 1 is the most similar wrong text; elsewhere range_min,
+    range_max"""
     margin: float | None = None
-    """left out is what is not less like the anchor than the positive by so much: it may be right; elsewhere
-    absolute_margin"""
+    """skip a text unless it is less similar to the anchor than the positive by this margin, because it may be right;
+    elsewhere absolute_margin"""
 
     def __post_init__(self) -> None:
         at_least(self, count=0)
@@ -45,9 +46,9 @@ class Mining:
         if not (len(self.ranks) == 2 and 1 <= self.ranks[0] <= self.ranks[1]):
             raise ValueError(f"ranks: found {list(self.ranks)}; wanted the first and the last, as [1, 50]")
         if self.count > self.ranks[1] - self.ranks[0] + 1:
-            raise ValueError(f"count: found {self.count}, more than the ranks {list(self.ranks)} have")
+            raise ValueError(f"count: found {self.count}, more than there are ranks in {list(self.ranks)}")
         if not self.count and (self.every or self.margin is not None):
-            raise ValueError("count: missing; wanted how many negatives are searched for, such as 4")
+            raise ValueError("count: missing; wanted the number of negatives, such as 4")
 
     def steps(self, epoch: float) -> int:
         """Return the number of steps between two searches, given the steps of an epoch; 0: search only once."""
@@ -58,14 +59,14 @@ def with_negatives(records: PairRecords, count: int) -> PairRecords:
     """Return the records, each with up to `count` more negatives, the best wrong texts by BM25."""
     ranking = Bm25.of(records.texts[records.queries :])
     right = records.right()
-    wrong_ones: dict[int, Ints] = {}
+    negatives: dict[int, Ints] = {}
     for anchor in np.unique(records.anchors).tolist():
         best, _ = ranking.search(records.texts[anchor], count + len(right[anchor]))
         wrong = [int(passage) for passage in best if int(passage) not in right[anchor]]
-        wrong_ones[anchor] = np.array(wrong[:count], np.int64) + records.queries
+        negatives[anchor] = np.array(wrong[:count], np.int64) + records.queries
     added = []
     for record, anchor in enumerate(records.anchors.tolist()):
-        fresh = wrong_ones[anchor]
+        fresh = negatives[anchor]
         added.append(fresh[~np.isin(fresh, records.members[records.first[record] : records.first[record + 1]])])
     first, members, scores = with_added(records.first, records.members, records.scores, pairs_of(added))
     more = len(members) - len(records.members)
@@ -73,15 +74,14 @@ def with_negatives(records: PairRecords, count: int) -> PairRecords:
     return replace(records, first=first, members=members, scores=scores)
 
 
-def found_by(vectors: Floats, records: PairRecords, settings: Mining, *key: object) -> Ints:
-    """Return wrong texts whose vectors are near each anchor's, as [K, 2], a record and a text; report their number."""
+def mined_negatives(vectors: Floats, records: PairRecords, settings: Mining, *key: object) -> Ints:
+    """Return wrong texts with vectors similar to each anchor's, as [K, 2] (record, text); report their number."""
     anchors, positives, passages = records.anchors, records.positives, vectors[records.queries :]
     right, near, added = records.right(), 0, []
     size = max(1, AT_ONCE // max(len(passages), 1))
     for begin in range(0, len(records), size):
         part = slice(begin, begin + size)
-        alike = vectors[anchors[part]] @ passages.T
-        for row, similar in enumerate(alike):
+        for row, similar in enumerate(vectors[anchors[part]] @ passages.T):
             record, limit = begin + row, np.inf
             if settings.margin is not None:
                 limit = similar[positives[record] - records.queries] - settings.margin
@@ -92,7 +92,7 @@ def found_by(vectors: Floats, records: PairRecords, settings: Mining, *key: obje
             best = top(similar, settings.ranks[1])
             best = best[similar[best] > -np.inf][settings.ranks[0] - 1 :]
             added.append(_drawn(best, settings.count, chance.key("mined", *key, record)) + records.queries)
-    _tell(records, added, settings, near)
+    _report(records, added, settings, near)
     return pairs_of(added)
 
 
@@ -102,18 +102,18 @@ def _drawn(best: Ints, count: int, key: int) -> Ints:
     return best[np.sort(np.argsort(chance.unit(key, np.arange(len(best))))[:count])]
 
 
-def _tell(records: PairRecords, added: Sequence[Ints], settings: Mining, near: int) -> None:
+def _report(records: PairRecords, added: Sequence[Ints], settings: Mining, near: int) -> None:
     few = sum(len(texts) < settings.count for texts in added)
     notes = [f"{many(sum(map(len, added)), 'hard negative')} by the model for {many(len(records), 'pair')}"]
     if settings.margin is not None:
-        notes.append(f"{near:,} left out that may be right")
+        notes.append(f"{near:,} skipped that may be right")
     if few:
         notes.append(f"fewer than {settings.count} for {few:,}")
     say(f"{records.files[0]}: {'; '.join(notes)}")
 
 
 def pairs_of(added: Sequence[Ints]) -> Ints:
-    """Convert the texts of each record in turn to [K, 2]: the record, and the text."""
+    """Convert a list of texts per record to [K, 2] (record, text)."""
     record = np.repeat(np.arange(len(added)), [len(texts) for texts in added])
     return np.stack([record, np.concatenate([np.zeros(0, np.int64), *added])], 1)
 

@@ -1,6 +1,6 @@
-"""Similarities of text pairs: scored, written and read again.
+"""Predictions for text pairs: computed from vectors, scored, written and read.
 
-vectors -> for each record the cosine (or product) of its pair, and the rank of its positive among all texts
+vectors -> for each record the similarity of its pair, and the rank of its positive among all texts
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ordsmed.text.read import lines
 
 AT_ONCE = 1 << 24  # most similarities in memory
 COLUMNS = ("line", "similarity", "rank", "score")
-BEST = 10  # ranks that mrr and recall count
+BEST = 10  # ranks within which mrr and recall count a positive
 PAIRS = 64  # pairs of texts with token vectors, compared at a time
 Vectors = NDArray[np.float32] | TokenRows
 
 
 @dataclass(frozen=True)
 class PairPredictions:
-    similar: NDArray[np.float64]  # of its anchor and its positive
+    similar: NDArray[np.float64]  # of anchor and positive of each record
     rank: NDArray[np.int64]  # of the positive, not counting other right texts; 1 is the best
     shares: None = None
 
@@ -44,7 +44,7 @@ class PairPredictions:
 
 def predictions(records: PairRecords, vectors: Vectors) -> PairPredictions:
     """Return the predictions from the vector of every text, or from the vectors of its tokens."""
-    anchors, positives, passages = records.anchors, records.positives, _behind(vectors, records.queries)
+    anchors, positives, passages = records.anchors, records.positives, _from(vectors, records.queries)
     similar = _pairwise(vectors, anchors, positives)
     rank = np.empty(len(records), np.int64)
     right = records.right()
@@ -60,7 +60,7 @@ def predictions(records: PairRecords, vectors: Vectors) -> PairPredictions:
     return PairPredictions(similar, rank)
 
 
-def _behind(vectors: Vectors, first: int) -> Vectors:
+def _from(vectors: Vectors, first: int) -> Vectors:
     return TokenRows(vectors.vectors, vectors.starts[first:]) if isinstance(vectors, TokenRows) else vectors[first:]
 
 
@@ -73,7 +73,7 @@ def _pairwise(vectors: Vectors, anchors: Ints, texts: Ints) -> NDArray[np.float6
 
 
 def _with_all(vectors: Vectors, anchors: Ints, passages: Vectors) -> NDArray[np.float32]:
-    """Return the similarity of some anchors and every passage; an anchor with token vectors is compared only once."""
+    """Return the similarity of some anchors and every passage; equal anchors with token vectors are compared once."""
     if isinstance(vectors, TokenRows):
         assert isinstance(passages, TokenRows)
         different, inverse = np.unique(anchors, return_inverse=True)
@@ -134,22 +134,22 @@ def write(folder: Path, records: PairRecords, predicted: PairPredictions) -> lis
 def read(path: Path, records: PairRecords) -> PairPredictions:
     rows = [line.split("\t") for line in lines(path) if line]
     if tuple(rows[:1][0] if rows else ()) != COLUMNS:
-        raise DataError(path, "another first line", "the columns " + ", ".join(COLUMNS))
+        raise DataError(path, "an unknown first line", "the columns " + ", ".join(COLUMNS))
     by_place = {row[0]: row for row in rows[1:]}
     absent = [location for location in records.locations if location not in by_place]
     if absent:
-        raise DataError(path, f"lacks {many(len(absent), 'pair')}; the first: {absent[0]}", "every pair of the files")
+        raise DataError(path, f"{many(len(absent), 'pair')} missing, first line {absent[0]}", "every pair of the files")
     try:
         chosen = [by_place[location] for location in records.locations]
         return PairPredictions(np.array([float(row[1]) for row in chosen]), np.array([int(row[2]) for row in chosen]))
     except (ValueError, IndexError):
-        raise DataError(path, "a line that holds no similarity and rank", "what `ordsmed predict` wrote") from None
+        raise DataError(path, "a line without similarity and rank", "a file that `ordsmed predict` wrote") from None
 
 
 def details(records: PairRecords, predicted: PairPredictions) -> list[tuple[str, list[str], list[list[object]]]]:
     limits = [1, 3, BEST, 100]
     rows: list[list[object]] = [[f"first {limit}", 100 * float((predicted.rank <= limit).mean())] for limit in limits]
-    return [("where positives stand", ["among the", "share"], rows)]
+    return [("ranks of positives", ["among the", "share"], rows)]
 
 
 class PairFiles:

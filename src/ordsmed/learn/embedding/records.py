@@ -1,4 +1,4 @@
-"""Records of text pairs from files: each different text once, and which of them belong together.
+"""Records of text pairs from files: the different texts, and which of them belong together.
 
     files -> PairRecords(texts, first, members, scores)      record r: members[first[r] : first[r + 1]]
 

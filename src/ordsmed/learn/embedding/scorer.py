@@ -1,4 +1,4 @@
-"""A cross-encoder: it reads a question and a text together and returns one score.
+"""A cross-encoder: a network that reads a question and a text together and returns one score.
 
 [CLS] What falls ? [SEP] Rain falls . [SEP]  ->  state of the first token  ->  head  ->  0.97
 """

@@ -37,5 +37,5 @@ class SparsePairEncoder(PairEncoder):
         return super().flops(rows, length) + 3.0 * rows * length * self.model_settings.head_flops(self.vector_width)
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: object) -> Usage:
-        does = f"gives a text a weight for each of {self.vector_width:,} pieces of words, most of them 0"
+        does = f"computes a weight of a text for each of {self.vector_width:,} pieces of words, most of them 0"
         return self.usage_as(does, ("sparse-encoder", "splade"), "SparseEncoder", name)

@@ -1,8 +1,8 @@
-"""Vectors of tokens: texts are compared token by token (late interaction, ColBERT).
+"""Vectors of tokens, by which texts are compared (late interaction, ColBERT).
 
     batch -> states [B, T, D] -> projection -> vectors [E, L, W], zeros after a text's end -> MaxSim of all texts
 
-All tokens of a question count, also the [MASK]s that pad it; of a text all tokens count, or all but punctuation.
+All tokens of a question have a vector, also the masks that pad it; tokens of a text have one, except skipped ones.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ordsmed.learn.embedding.records import PairRecords
 from ordsmed.learn.task import INITIALIZER_STD, LateInteraction, TokenVectors, by_example
 from ordsmed.learn.upper_layers import width
 from ordsmed.learn.usage import Usage, in_python
-from ordsmed.nn.heads import in_turn
+from ordsmed.nn.heads import sequential
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
-COUNTS = 1  # mark of a token that has a vector, if other tokens have none
+HAS_VECTOR = 1  # mark of a token, if other tokens have no vector
 
 
 class TokenPairEncoder(PairComparing, LateInteraction):
@@ -44,7 +44,7 @@ class TokenPairEncoder(PairComparing, LateInteraction):
     def __init__(self, model: ModelSettings, vocabulary: int, tokens: TokenVectors, comparison: Comparison) -> None:
         super().__init__(model, vocabulary, comparison)
         self.tokens = tokens
-        self.projection = in_turn(INITIALIZER_STD, out=nn.Linear(width(model), tokens.width, bias=False))
+        self.projection = sequential(INITIALIZER_STD, out=nn.Linear(width(model), tokens.width, bias=False))
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         vectors = by_example(self.projection(self.states(batch)).float(), batch)
@@ -68,7 +68,7 @@ class TokenPairEncoder(PairComparing, LateInteraction):
             'print(model.classify("What is old?", "The bridge is old.").number)\n'
         )
         note = "`ordsmed export RUN OUT --to sentence-transformers` writes it for MultiVectorEncoder."
-        does = f"gives a vector of {self.tokens.width:,} numbers for each token of a text (late interaction)"
+        does = f"computes a vector of {self.tokens.width:,} numbers for each token of a text (late interaction)"
         tags = ("feature-extraction", "multi-vector", "colbert")
         return Usage("sentence-similarity", does, f"{in_python(name, code)}\n\n{note}", tags=tags)
 
@@ -89,7 +89,7 @@ def pair_features(records: PairRecords, reader: TextReader, settings: TokenVecto
             if settings.query_length != settings.length
             else f"{settings.length}"
         )
-        say(f"{count:,} of {many(len(records.texts), 'text')} are longer than {lengths} tokens, and cut (task.length)")
+        say(f"{count:,} of {many(len(records.texts), 'text')} were truncated to {lengths} tokens (task.length)")
     more = {name: getattr(records, name) for name in COLUMNS}
     return dataclasses.replace(joined(queries, passages), more=more)
 
@@ -102,29 +102,30 @@ def token_features(
     length = settings.query_length if is_query else settings.length
     features, cut = cut_examples([[before + text for text in texts]], length, reader)
     if is_query:
-        features = _filled(features, settings)
+        features = _expanded(features, settings)
     if settings.skipped:
         left_out = np.isin(features.ids, [] if is_query else settings.skipped)
-        features = dataclasses.replace(features, marks=np.where(left_out, NOT_ASKED, COUNTS).astype(np.int32))
+        features = dataclasses.replace(features, marks=np.where(left_out, NOT_ASKED, HAS_VECTOR).astype(np.int32))
     return features, cut
 
 
-def _filled(features: Features, settings: TokenVectors) -> Features:
-    """Pad each example to at least `how.expand` tokens."""
+def _expanded(features: Features, settings: TokenVectors) -> Features:
+    """Pad each example to at least `expand` tokens."""
     sizes = features.sizes
     starts = np.concatenate([[0], np.cumsum(np.maximum(sizes, settings.expand))])
     if starts[-1] == features.starts[-1]:
         return features
     ids = np.full(starts[-1], settings.filler, np.int32)
     types = None if features.types is None else np.zeros(starts[-1], np.uint8)
-    known = np.repeat(starts[:-1] - features.starts[:-1], sizes) + np.arange(len(features.ids))
-    ids[known] = features.ids
+    at = np.repeat(starts[:-1] - features.starts[:-1], sizes) + np.arange(len(features.ids))
+    ids[at] = features.ids
     if types is not None:
-        types[known] = features.types
+        types[at] = features.types
     return dataclasses.replace(features, starts=starts, ids=ids, types=types)
 
 
 def joined(first: Features, second: Features) -> Features:
+    """Concatenate the examples of two sets of features."""
     starts = np.concatenate([first.starts, first.starts[-1] + second.starts[1:]])
     columns: dict[str, Any] = {
         name: None if getattr(first, name) is None else np.concatenate([getattr(first, name), getattr(second, name)])

@@ -1,4 +1,4 @@
-"""Two language models over words, one in each direction of reading, whose states are carried on: ELMo's.
+"""ELMo's objective: a forward and a backward language model over words, whose states carry over between windows.
 
 <S> the newts ran      ->  the newts ran </S>          forward
 </S> ran newts the     ->  ran newts the <S>           backward
@@ -36,22 +36,22 @@ from ordsmed.text.tokenizer import Tokenizer
 
 WAYS = ("forward", "backward")
 
-RIGHT = {"forward_right": "guesses the next word"}
+RIGHT = {"forward_right": "predicts the next word"}
 
 
 @dataclass(frozen=True)
 class BiLm(Choice):
-    """The next word in both directions of reading, from a state that goes on from window to window."""
+    """Prediction of the next word in both directions, from states that carry over from window to window."""
 
     samples: int = 8192
-    """sampled softmax: words drawn for a batch while training; 0: the full softmax"""
+    """words drawn for the sampled softmax of a training batch; 0: the full softmax"""
     together: bool = True
-    """both directions read the same sentences at a time (fewer different words a step, so faster); false: each in an
-    order of its own, as the reference"""
+    """both directions read the same sentences in a step, which is faster because there are fewer different words;
+    false: each in a different order, as in the reference implementation"""
     scale: float = 1.0
-    """gradients are so many times those of the mean loss; the reference's are as many times as its window has words"""
+    """factor of the gradients of the mean loss; in the reference implementation the number of words of a window"""
     head: bool = True
-    """scores over the vocabulary; false: vectors alone, as of weights that came without them"""
+    """have a head with scores over the vocabulary; false: only vectors, for weights that came without a head"""
 
     def __post_init__(self) -> None:
         or_more(self, samples=0)
@@ -71,9 +71,9 @@ class BiLm(Choice):
         stretch: Stretch = OVER,
     ) -> BiRows:
         if not self.head:
-            raise RecipeError("objective.head", "found false", "true: without scores nothing is learned")
+            raise RecipeError("objective.head", "found false", "true: without scores there is no loss")
         if not phase.pack:
-            raise RecipeError("pack", "found false", "true: rows that carry on are neither packed nor padded")
+            raise RecipeError("pack", "found false", "true: states carry over between rows, which have no padding")
         self.check_tokenizer(tokenizer)
         assert tokenizer.start is not None
         assert tokenizer.stop is not None
@@ -84,10 +84,10 @@ class BiLm(Choice):
 
     def build(self, model: CarryingSettings, tokenizer: Tokenizer) -> BothDirections:
         if not model.capabilities.state:
-            raise RecipeError("objective.kind", "bilm with a model that carries no state", "", 'use kind = "elmo"')
+            raise RecipeError("objective.kind", "bilm with a model without a carried state", "", 'use kind = "elmo"')
         if self.samples > tokenizer.vocabulary // 2:
             problem = f"found {self.samples}, more than half of the {tokenizer.vocabulary:,} words"
-            raise RecipeError("objective.samples", problem, "fewer, or 0: all words, which is as fast then")
+            raise RecipeError("objective.samples", problem, "fewer, or 0 for all words, which is as fast")
         return BothDirections(self, model, tokenizer.vocabulary)
 
 
@@ -122,18 +122,18 @@ class BothDirections(Objective):
     def __init__(self, settings: BiLm, model: CarryingSettings, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
-        self.elmo = model  # which has more methods than other families
+        self.elmo = model  # typed: it has more methods than other families
         self.model = model.build(vocabulary)
         if settings.head:
             self.head = model.word_head(vocabulary)
         self.dropout_ahead, self.dropout_back = Dropout(model.dropout), Dropout(model.dropout)
         self.weights, self.state = {way: 0.5 for way in WAYS}, {}
         self.first = 0  # first of this process's streams
-        self.heard: tuple[Tensor, Tensor] | None = None  # states of the streams of a validation
+        self.validation_state: tuple[Tensor, Tensor] | None = None  # states of its streams
         number_layers(self)
 
     def begin(self, first: int, count: int) -> None:
-        """Reset the states of this process's streams: `count` of them, from number `first` on."""
+        """Reset the states of this process's `count` streams, of which the first has the number `first`."""
         self.first = first
         h, c = self.model.silence(count)
         self.state = {"h": h, "c": c}
@@ -148,16 +148,16 @@ class BothDirections(Objective):
         hidden, h, c = self._read(batch, self.state["h"][streams], self.state["c"][streams])
         self.state["h"][streams], self.state["c"][streams] = h.detach(), c.detach()
         losses = self._losses(batch, hidden) if batch.candidates is None else self._sampled(batch, hidden)
-        more = self.settings.scale - 1  # scales the gradient; the loss keeps its value
+        more = self.settings.scale - 1  # added to the gradient only; the loss keeps its value
         return {way: loss + more * (loss - loss.detach()) for way, loss in zip(WAYS, losses, strict=True)}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.streams is not None
         streams = int(batch.streams.max()) + 1
-        if self.heard is None or len(self.heard[0]) < streams:
-            self.heard = self.model.silence(streams)
-        hidden, h, c = self._read(batch, *(state[batch.streams] for state in self.heard))
-        for state, new in zip(self.heard, (h, c), strict=True):
+        if self.validation_state is None or len(self.validation_state[0]) < streams:
+            self.validation_state = self.model.silence(streams)
+        hidden, h, c = self._read(batch, *(state[batch.streams] for state in self.validation_state))
+        for state, new in zip(self.validation_state, (h, c), strict=True):
             state[batch.streams] = new
         sums = dict(zip(WAYS, self._losses(batch, hidden), strict=True))
         for way, inputs in zip(WAYS, self._loss_inputs(batch, hidden), strict=True):
@@ -165,7 +165,7 @@ class BothDirections(Objective):
         return sums
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
-        """Return perplexities as the reference reports them: of each direction, and of the mean loss."""
+        """Return the perplexity of each direction and of the mean loss, as the reference implementation does."""
         losses = {"perplexity": sum(means[way] for way in WAYS) / 2}
         losses |= {f"perplexity_{way}": means[way] for way in WAYS}
         return {name: math.exp(min(loss, 100.0)) for name, loss in losses.items()}  # e^1000 would overflow
@@ -189,10 +189,10 @@ class BothDirections(Objective):
         )
         options = (
             f"{in_python(name, code)}\n\n"
-            "AllenNLP's `Elmo` takes `options.json` and `model.hdf5` where layers are residual, filters and cells are\n"
-            "more than the width, and words have 50 letters; `ordsmed import` makes a folder of ordsmed's of it."
+            "AllenNLP's `Elmo` loads `options.json` and `model.hdf5` if layers are residual, filters and cells are\n"
+            "more than the width, and words have 50 characters; `ordsmed import` converts the folder for ordsmed."
         )
-        return Usage("feature-extraction", "gives vectors of words in their sentence, from their letters", options)
+        return Usage("feature-extraction", "gives vectors of words in their sentence, from their characters", options)
 
     def networks(self) -> dict[str, Network]:
         modules = {"model": self.model, **({"head": self.head} if self.settings.head else {})}
@@ -223,13 +223,13 @@ class BothDirections(Objective):
         return [(states.contiguous(), words, bias, targets, weights) for states, targets, weights in halves]
 
     def _sampled(self, batch: Batch, hidden: list[Tensor]) -> list[Tensor]:
-        """Return losses over the target and the candidates, with one look-up of all rows of the table."""
+        """Return the losses over targets and candidates, with one embedding look-up for both directions."""
         assert batch.candidates is not None
         assert batch.tries is not None
         sizes = [half.numel() for half in batch.targets.chunk(2, 1)]
         words = torch.cat([batch.candidates, *(half.flatten() for half in batch.targets.chunk(2, 1))])
         rows = F.embedding(words, self.head.table.weight)
-        biases = F.embedding(words, self.head.bias[:, None]).squeeze(1)  # its gradients add up in a fixed order
+        biases = F.embedding(words, self.head.bias[:, None]).squeeze(1)  # F.embedding adds gradients in a fixed order
         biases = biases - log_expected(words, batch.tries, self.vocabulary)
         of_candidates, *of_targets = zip(
             *(x.split([len(batch.candidates), *sizes]) for x in (rows, biases)), strict=True

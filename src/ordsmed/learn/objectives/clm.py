@@ -1,4 +1,4 @@
-"""Causal prediction: every token is guessed from those before it.
+"""Causal language modeling: predict every token from the tokens before it.
 
 <end> one two <end> three  ->  one two <end> three four
 """
@@ -17,7 +17,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch
 from ordsmed.data.store import Store
-from ordsmed.learn.objective import CausalRows, LossInputs, OneTerm, end_sign
+from ordsmed.learn.objective import CausalRows, LossInputs, OneTerm, end_token
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.teacher import Teacher
 from ordsmed.nn.loss import token_loss
@@ -29,21 +29,21 @@ RIGHT = {"clm_right": "guesses the next word (or piece of a word)"}
 
 @dataclass(frozen=True)
 class Clm(Choice):
-    """Causal language modeling: documents one after the other, an end sign between them."""
+    """Causal language modeling of documents that are separated by an end token."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("generate",)
     CHANGES: ClassVar[tuple[str, ...]] = ("separate", "ahead_weight")
 
     separate: bool = True
-    """a document does not see the one before it in its row, and positions begin anew; false: one running text"""
+    """hide earlier documents of a row from later ones and restart positions at each; false: read a row as one text"""
     teacher: Teacher | None = None
-    """a model whose scores of the next tokens are learned too: { run = "work/pretrain/large", share = 0.5 }"""
+    """distillation: a model whose scores are learned too: { run = "work/pretrain/large", share = 0.5 }"""
 
     ahead: int = 1
-    """tokens that are guessed from each place: with 2 or 3 further heads, which exports leave out, guess those behind
-    the next one (Gloeckle et al. 2024)"""
+    """tokens that are predicted at each position: above 1, further layers, which exports leave out, predict the tokens
+    after the next one (Gloeckle et al. 2024)"""
     ahead_weight: float = 0.3
-    """what the loss of each further token counts; 0, as in a last phase: they are left alone"""
+    """weight of the loss of each further token; 0, as for a last phase: further tokens are not learned"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("teacher", "ahead", "ahead_weight")
 
@@ -59,7 +59,7 @@ class Clm(Choice):
         return Teacher.UNDIVIDED if self.teacher else "heads of further tokens (`ahead`)" if self.ahead > 1 else ""
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        end_sign(tokenizer, by="clm")
+        end_token(tokenizer, by="clm")
 
     def rows(
         self,
@@ -70,11 +70,11 @@ class Clm(Choice):
         *key: object,
         stretch: Stretch = OVER,
     ) -> CausalRows:
-        return CausalRows(stores, weights, end_sign(tokenizer, by="clm"), phase, *key, separate=self.separate)
+        return CausalRows(stores, weights, end_token(tokenizer, by="clm"), phase, *key, separate=self.separate)
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> NextTokens:
         if not model.capabilities.causal:
-            raise RecipeError("objective.kind", "clm with a model that sees what it is to guess", "", "use mlm")
+            raise RecipeError("objective.kind", "clm with a bidirectional model", "", "use mlm")
         return NextTokens(self, model, tokenizer.vocabulary)
 
 
@@ -90,7 +90,7 @@ class NextTokens(OneTerm):
         return int(self.model_settings.width)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Add the weighted losses of the heads for further tokens; a validation has only the loss of the next token."""
+        """Return the loss with those of further tokens; a validation has only the loss of the next token."""
         if self.settings.ahead == 1:
             return super().forward(batch)
         hidden = self._hidden(batch)
@@ -98,7 +98,7 @@ class NextTokens(OneTerm):
         for by, further in enumerate(self.ahead, 1):
             if self.settings.ahead_weight:
                 total = total + self.settings.ahead_weight * self._loss_ahead(further(hidden), batch, by)
-            else:  # gradients of 0, because all weights need a gradient on every rank
+            else:  # gradients of 0, because data parallelism needs a gradient of every weight
                 total = total + sum((0.0 * weight.sum() for weight in further.parameters()), torch.zeros(()))
         return {self.term: total}
 

@@ -1,11 +1,11 @@
-"""Masked diffusion: of each row another share is hidden, from one token to all, and what is hidden is guessed.
+"""Masked diffusion: mask a different share of each row, from one token to all, and predict the masked tokens.
 
-share 1/4   [CLS] the cat [MASK] down [SEP]  ->  sat               its loss counts 4 times
-share 4/4   [CLS] [MASK] [MASK] [MASK] [MASK] [SEP]  ->  the cat sat down               once
+share 1/4   [CLS] the cat [MASK] down [SEP]  ->  sat               weight 4
+share 4/4   [CLS] [MASK] [MASK] [MASK] [MASK] [SEP]  ->  the cat sat down               weight 1
 
-Weighted by one over the share (MDLM, Sahoo et al. 2024; LLaDA, Nie et al. 2025) the mean loss a token is a bound: no
-less than what the text costs who writes it token by token, in any order. So many tokens are hidden as the share says,
-not each by chance: the same bound, with less noise (LLaDA's equation 6).
+With the weight 1 / share (MDLM, Sahoo et al. 2024; LLaDA, Nie et al. 2025) the mean loss per token is an upper bound of
+the negative log-likelihood of generating the text token by token, in any order. The number of masks is exactly the
+share, not drawn per token: the same bound with less noise (LLaDA's equation 6).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
-from ordsmed.data.rows import Frame, PackedRows, see
+from ordsmed.data.rows import PackedRows, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import CorruptedRows, OneTerm, counted, need
+from ordsmed.learn.objective import CorruptedRows, OneTerm, counted, frame_of, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
@@ -34,13 +34,13 @@ from ordsmed.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Diffusion(Choice):
-    """Masked diffusion: every share of masks, weighted so that the loss is a bound."""
+    """Masked diffusion: masks of every share, weighted so that the loss bounds the likelihood."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("generate", "fill")
     CHANGES: ClassVar[tuple[str, ...]] = ("cut",)
 
     cut: Literal["anywhere", "sentence"] = "anywhere"
-    """rows end anywhere and are full, or with a sentence"""
+    """rows end anywhere and are full, or end with a sentence"""
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         need(tokenizer, "start", "stop", "mask", "pad", by="diffusion")
@@ -55,17 +55,13 @@ class Diffusion(Choice):
         stretch: Stretch = OVER,
     ) -> HiddenRows:
         self.check_tokenizer(tokenizer)
-        frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
-        if phase.length <= frame.joint:
-            short = f"found {phase.length}, of which {frame.joint} are special tokens"
-            raise RecipeError("phase.length", short, f"{frame.joint + 1} or more")
         cut = {"pack": phase.pack, "sentences": self.cut == "sentence"}
-        plain = PackedRows.of(stores, weights, frame, *key, **cut)
+        plain = PackedRows.of(stores, weights, frame_of(phase, tokenizer), *key, **cut)
         return HiddenRows(plain, tokenizer.mask or 0, chance.key("diffusion", *key))
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> HiddenTokens:
         if model.capabilities.causal:
-            problem = "diffusion with a model that sees only what stands before"
+            problem = "diffusion with a causal model"
             raise RecipeError("objective.kind", problem, "", "use clm")
         return HiddenTokens("diffusion", model, tokenizer.vocabulary)
 
@@ -77,7 +73,7 @@ class HiddenRows(CorruptedRows):
     key: int
 
     def batch(self, numbers: Ints) -> Batch:
-        """Return the rows with these running numbers, masked; the weights of a row sum to its tokens."""
+        """Return the rows with these numbers, masked; the weights of a row sum to its number of tokens."""
         rows = self.plain.assembled(numbers)
         words = rows.inner.sum(1)
         amount = np.minimum((shares(self.key, numbers) * words).astype(np.int64) + 1, words)
@@ -99,18 +95,18 @@ class HiddenRows(CorruptedRows):
 def shares(key: int, numbers: Ints) -> NDArray[np.float64]:
     """Return the share of masks of each row, in [0, 1), evenly spread over consecutive rows.
 
-    From row to row the share moves by the fraction of the golden ratio. So every batch, and every rank's part of it,
-    has small, middle and large shares. MDLM instead draws one share from each of as many strata as a batch has rows.
+    From row to row the share moves by the golden ratio, modulo 1. So every batch, and every rank's part of it, has
+    small, middle and large shares. MDLM instead divides [0, 1) into as many strata as a batch has rows.
     """
-    turned = numbers.astype(np.uint64) * np.uint64(chance.GOLDEN) + np.uint64(key)
-    return np.asarray((turned >> np.uint64(11)) * (1.0 / (1 << 53)), np.float64)
+    hashed = numbers.astype(np.uint64) * np.uint64(chance.GOLDEN) + np.uint64(key)
+    return np.asarray((hashed >> np.uint64(11)) * (1.0 / (1 << 53)), np.float64)
 
 
 class HiddenTokens(OneTerm):
     measures = ("perplexity_bound",)
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
-        """Return an upper bound of the perplexity of writing the text token by token with this model."""
+        """Return an upper bound of the perplexity of generating the text token by token."""
         return {"perplexity_bound": math.exp(min(means["diffusion"], 100.0))}
 
     def flops(self, rows: int, length: int) -> float:

@@ -1,10 +1,10 @@
-"""Hybrid: one model learns to go on with a text and to fill its gaps; a row is read either way, by one shifted head.
+"""Hybrid: one model with one head learns causal and masked prediction, each on a share of the rows.
 
-causal row    one two three four  ->  two three four five         a token sees those before it
-masked row    one [MASK] three four  ->  at `one`: two            all tokens see each other
+causal row    one two three four  ->  two three four five         a token attends to those before it
+masked row    one [MASK] three four  ->  at `one`: two            all tokens attend to each other
 
-A token is always guessed from the state of the place before it, masked or not (GPT-BERT, Charpentier and Samuel 2024).
-Every row weighs the same in the loss, however many of its tokens are guessed.
+A token is always predicted from the state of the position before it (GPT-BERT, Charpentier and Samuel 2024). Every row
+has the same weight in the loss, however many of its tokens are predicted.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ordsmed.data.rows import StreamRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, schedules
-from ordsmed.learn.objective import Network, OneTerm, counted, end_sign
+from ordsmed.learn.objective import Network, OneTerm, counted, end_token
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp
-from ordsmed.learn.usage import BEGUN, MASKED, Usage, block, in_python, loaded, pipeline
+from ordsmed.learn.usage import MASKED, PROMPT, Usage, block, in_python, loaded, pipeline
 from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
-DIRECTION = 11  # a use of `chance` that learn/masking.py does not have
+DIRECTION = 11  # a use of `chance`; learn/masking.py has the lower numbers
 
 RIGHT = {
-    "masked_right": "guesses hidden words (or pieces of words)",
-    "causal_right": "guesses the next word (or piece of a word)",
+    "masked_right": "predicts masked words (or pieces of words)",
+    "causal_right": "predicts the next word (or piece of a word)",
 }
 
 
@@ -51,7 +51,7 @@ class Hybrid(Choice):
     masked: float | Ramp = 0.5
     """share of rows that are read with masks; the others are read causally"""
     mask_prob: float | Ramp = 0.15
-    """share of a masked row's tokens that are hidden; elsewhere mlm_probability"""
+    """share of a masked row's tokens that are masked; elsewhere mlm_probability"""
     keep: float = 0.1
     """of these tokens: share that is kept unchanged"""
     swap: float = 0.1
@@ -68,7 +68,7 @@ class Hybrid(Choice):
             raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        end_sign(tokenizer, by="hybrid")
+        end_token(tokenizer, by="hybrid")
 
     def rows(
         self,
@@ -83,7 +83,7 @@ class Hybrid(Choice):
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> BothWays:
         if not model.capabilities.both:
-            problem = "hybrid with a model that reads one way only"
+            problem = "hybrid with a model that reads in one direction only"
             raise RecipeError("objective.kind", problem, 'kind = "gpt2" or "modern" in [model]')
         if tokenizer.mask is None:
             raise RecipeError("tokenizer", "has no mask token", "one with [MASK] or <mask>, as hybrid needs")
@@ -101,7 +101,7 @@ class HybridRows(StreamRows):
         *key: object,
         stretch: Stretch,
     ) -> None:
-        end = end_sign(tokenizer, by="hybrid")
+        end = end_token(tokenizer, by="hybrid")
         super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
         self.settings, self.stretch, self.mask = settings, stretch, tokenizer.mask or 0
         self.words = np.asarray([w for w in range(tokenizer.vocabulary) if w not in tokenizer.special])
@@ -177,22 +177,22 @@ class BothWays(OneTerm):
         return 3.0 * rows * (length * self.model_settings.flops(length) + scored)
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
-        does = "goes on with texts, each token seeing those before it, and fills gaps, seeing both sides"
+        does = "continues texts, reading them from left to right, and fills masked tokens, reading both sides"
         causal = self.model_settings.capabilities.causal
         call = pipeline("text-generation", name if causal else f"{name}/causal")
-        options = "It has learned to go on with texts and to fill gaps. "
-        options += in_python(name, call + f'print(ask("{BEGUN}", max_new_tokens=20))\n') + "\n\n"
+        options = "It has learned to continue texts and to fill masked tokens. "
+        options += in_python(name, call + f'print(ask("{PROMPT}", max_new_tokens=20))\n') + "\n\n"
         if causal:
-            options += "No class of transformers fills its gaps; `ordsmed fill` and `embed` do."
+            options += "No class of transformers fills its masks; `ordsmed fill` and `ordsmed embed` do."
             return Usage("text-generation", does, options)
         inner = (
-            f"# {name}/causal\n\nThe weights of the folder above, for a class that reads causally: a token sees those\n"
-            "before it, and the scores at a place are of the token that comes next. The folder above fills gaps."
+            f"# {name}/causal\n\nThe weights of the folder above, for a causal class: a token attends to those before\n"
+            "it, and the scores at a position are for the next token. The folder above fills masked tokens."
         )
-        return Usage("text-generation", does, options + _filled_by_others(name, tokenizer), {"causal": inner})
+        return Usage("text-generation", does, options + _filling_code(name, tokenizer), {"causal": inner})
 
     def exported(self) -> dict[str, Network]:
-        """Return, for a network that is kept as a bidirectional one, a causal folder next to it."""
+        """Return the networks; a bidirectional one is exported as a causal one too."""
         networks = self.networks()
         if not self.model_settings.capabilities.causal:
             networks["causal"] = replace(networks[""], settings=replace(self.model_settings, causal=True))
@@ -212,7 +212,7 @@ class BothWays(OneTerm):
         return counted(self.head, hidden, batch.targets, weights, self.vocabulary, at=at)
 
 
-def _filled_by_others(name: str, tokenizer: Tokenizer) -> str:
+def _filling_code(name: str, tokenizer: Tokenizer) -> str:
     end = tokenizer.piece(tokenizer.end if tokenizer.end is not None else tokenizer.stop or 0)
     mask = tokenizer.piece(tokenizer.mask or 0)
     text = json.dumps(end + MASKED.format(mask=mask) + end, ensure_ascii=False)
@@ -220,15 +220,15 @@ def _filled_by_others(name: str, tokenizer: Tokenizer) -> str:
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 {loaded("AutoModelForMaskedLM", name, ".eval()")}\
-asked = tokenizer({text}, add_special_tokens=False, return_tensors="pt")
-gap = (asked["input_ids"][0] == tokenizer.mask_token_id).nonzero()[0, 0]
+inputs = tokenizer({text}, add_special_tokens=False, return_tensors="pt")
+mask = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero()[0, 0]
 with torch.no_grad():
-    scores = model(**asked).logits[0, gap - 1]  # of the place BEFORE the gap
+    scores = model(**inputs).logits[0, mask - 1]  # at the position BEFORE the mask
 print(tokenizer.decode(scores.argmax()))
 """
     return (
-        "The folder `causal` holds the same weights for a class that reads causally (`ModernBertDecoderForCausalLM`).\n"
-        "**This folder's class fills gaps, from the place before each**: the scores at a place are of the token that\n"
-        'comes next, so `pipeline("fill-mask")`, which asks the gap itself, gets nothing of worth. Texts stand\n'
-        f"between two `{end}`.\n\n{block(code)}"
+        "The folder `causal` holds the same weights for a causal class (`ModernBertDecoderForCausalLM`).\n"
+        "**This folder's class predicts a masked token at the position before it**: the scores at a position are for\n"
+        'the next token, so `pipeline("fill-mask")`, which reads the scores at the mask, gives wrong results. Put a\n'
+        f"`{end}` before and after each text.\n\n{block(code)}"
     )

@@ -1,4 +1,4 @@
-"""Masked prediction: some tokens are hidden and guessed from both sides; new masks every time a row is seen.
+"""Masked language modeling: predict masked tokens from both sides; a row gets new masks each time it is read.
 
 [CLS] the cat sat [SEP]  ->  [CLS] the [MASK] sat [SEP]  ->  cat
 """
@@ -16,24 +16,24 @@ from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice, kind_of
 from ordsmed.data.batch import Batch, batch_of
-from ordsmed.data.rows import Assembled, Frame, PackedRows, see
+from ordsmed.data.rows import Assembled, PackedRows, see
 from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import CausalRows, CorruptedRows, OneTerm, counted, end_sign, masked, need
+from ordsmed.learn.objective import CausalRows, CorruptedRows, OneTerm, counted, end_token, frame_of, masked, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.learn.teacher import Teacher
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
-RIGHT = {"mlm_right": "guesses hidden words (or pieces of words)"}
+RIGHT = {"mlm_right": "predicts masked words (or pieces of words)"}
 
 
 @dataclass(frozen=True)
 class Mlm(Choice):
-    """Masked language modeling, dynamic."""
+    """Masked language modeling with dynamic masks."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("fill",)
     CHANGES: ClassVar[tuple[str, ...]] = (
@@ -49,37 +49,39 @@ class Mlm(Choice):
         "causal",
     )
     mask_prob: float | Ramp = 0.15
-    """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }`: changing over the run;
+    """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }` changes linearly over the run;
     elsewhere mlm_probability, masked_lm_prob"""
     keep: float = 0.1
     """of these tokens: share that is kept unchanged"""
     swap: float = 0.1
     """of these tokens: share that is replaced by a random token; the rest becomes [MASK]"""
     swap_from: Literal["text", "all"] = "text"
-    """random tokens are drawn from the vocabulary without special tokens (RoBERTa), or all of it (BERT)"""
+    """draw random tokens from the vocabulary without special tokens (RoBERTa), or from all of it (BERT)"""
     unit: Literal["token", "word", "span"] = "token"
-    """hide single pieces, all pieces of a word, or up to ten words on end, which share the choice of keep and swap"""
+    """mask single tokens, all tokens of a word, or spans of up to ten words, each replaced as a whole (SpanBERT)"""
     over: Literal["text", "row"] = "text"
-    """the share is taken of a row's text, or of its special tokens too (BERT, RoBERTa)"""
+    """whether the share is of the tokens of text, or of all tokens of the row (BERT, RoBERTa)"""
     rounding: Literal["even", "chance"] = "even"
-    """half to even and at least one (BERT), or up as often as the fraction says (RoBERTa)"""
+    """rounding of the number of masks: to even, at least one (BERT); or up with the probability of the fraction
+    (RoBERTa)"""
     signs: bool = False
-    """start and stop signs may be hidden too (RoBERTa)"""
+    """mask start and stop tokens too (RoBERTa)"""
     cut: Literal["anywhere", "sentence", "full_sentences", "doc_sentences", "one_sentence"] = "anywhere"
-    """rows end anywhere and are full, or with a sentence; RoBERTa's three have a sign after each and need no `pack`"""
+    """rows end anywhere and are full, or end with a sentence; the last three are RoBERTa's, with a separator after each
+    sentence or document; they do not use `pack`"""
 
     teacher: Teacher | None = None
-    """a model whose scores of the hidden tokens are learned too: { run = "work/pretrain/large", share = 0.5 }"""
+    """distillation: a model whose scores are learned too: { run = "work/pretrain/large", share = 0.5 }"""
 
     causal: bool = False
-    """of a phase that another follows: no masks, every token is guessed from those before it, as clm does; with
-    `modern` and `gpt2`; a validation hides tokens in such a phase too"""
+    """train a phase, not the last one, by causal language modeling without masks (`modern` and `gpt2`); its validation
+    uses masks"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("teacher", "causal")
 
     def __post_init__(self) -> None:
         if self.causal and self.teacher:
-            raise ValueError("causal: found true beside a teacher; wanted one of the two: a teacher fills gaps")
+            raise ValueError("causal: found true with a teacher, which scores masked tokens; wanted one of the two")
         low, high = ends(self.mask_prob)
         if not (low > 0 and high < 1):
             shares = f"{low} to {high}" if isinstance(self.mask_prob, Ramp) else f"{low}"
@@ -94,7 +96,7 @@ class Mlm(Choice):
 
     @property
     def unfinished(self) -> str:
-        """Return the name of the setting with which a run cannot end; "" if it can."""
+        """Return the name of a setting with which the last phase is refused; "" if there is none."""
         return "causal" if self.causal else ""
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
@@ -111,13 +113,13 @@ class Mlm(Choice):
     ) -> MaskedRows | CausalRows:
         if not self.causal or stretch.validating:
             return MaskedRows(self, stores, weights, tokenizer, phase, *key, stretch=stretch)
-        return CausalRows(stores, weights, end_sign(tokenizer, by="mlm"), phase, *key, one_way=True)
+        return CausalRows(stores, weights, end_token(tokenizer, by="mlm"), phase, *key, one_way=True)
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> MaskedTokens:
         if model.capabilities.causal:
-            raise RecipeError("objective.kind", "mlm with a model that sees only what stands before", "", "use clm")
+            raise RecipeError("objective.kind", "mlm with a causal model", "", "use clm")
         if self.causal and not model.capabilities.both:
-            problem = f"found true with {kind_of(model)}, which reads one way only"
+            problem = f"found true with {kind_of(model)}, which reads in one direction only"
             raise RecipeError("objective.causal", problem, 'kind = "modern" in [model]')
         return MaskedTokens(self, model, tokenizer.vocabulary)
 
@@ -134,10 +136,7 @@ class MaskedRows(CorruptedRows):
         stretch: Stretch = OVER,
     ) -> None:
         settings.check_tokenizer(tokenizer)
-        frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
-        if phase.length <= frame.joint:
-            problem = f"found {phase.length}, of which {frame.joint} are special tokens"
-            raise RecipeError("phase.length", problem, f"{frame.joint + 1} or more")
+        frame = frame_of(phase, tokenizer)
         if settings.cut in ("full_sentences", "doc_sentences", "one_sentence"):
             options = {"cross": settings.cut == "full_sentences", "alone": settings.cut == "one_sentence"}
             self.plain = LineRows(stores, weights, frame, *key, **options)
@@ -176,7 +175,7 @@ class MaskedRows(CorruptedRows):
         )
 
     def _chosen(self, rows: Assembled, numbers: Ints) -> tuple[Ints, NDArray[np.float32], Ints | None]:
-        """Return the predicted positions, their weights, and the positions that decide how each is replaced."""
+        """Return the predicted positions, their weights, and `heads` of `masking.corrupt`."""
         options, drawn = self.settings, (self.slots, self.key, numbers)
         real = rows.documents > 0 if options.signs or options.over == "row" else rows.inner
         allowed = real if options.signs else rows.inner
@@ -194,7 +193,7 @@ class MaskedRows(CorruptedRows):
 
 
 class MaskedTokens(OneTerm):
-    """A network and its token head, which scores only the predicted positions; in a causal phase all of them."""
+    """A network and its token head, which scores the predicted positions, or all positions in a causal phase."""
 
     def __init__(self, settings: Mlm, model: ModelSettings, vocabulary: int) -> None:
         super().__init__("mlm", model, vocabulary)

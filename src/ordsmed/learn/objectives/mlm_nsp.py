@@ -1,6 +1,6 @@
-"""Masked prediction over pairs of segments, and whether the second follows the first: what BERT and ALBERT learn.
+"""BERT's and ALBERT's objective: masked language modeling over pairs of segments, and a second task over the pair.
 
-[CLS] the cat [MASK] [SEP] it purred [SEP]  ->  sat, and: yes, it follows
+[CLS] the cat [MASK] [SEP] it purred [SEP]  ->  sat, and: the second segment follows the first
 """
 
 from __future__ import annotations
@@ -34,31 +34,32 @@ from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import PairSettings
 from ordsmed.text.tokenizer import Tokenizer
 
-RIGHT = {"mlm_right": "guesses hidden words (or pieces of words)"}
+RIGHT = {"mlm_right": "predicts masked words (or pieces of words)"}
 
 
 @dataclass(frozen=True)
 class MlmNsp(Choice):
-    """Masked language modeling with a second task over pairs of segments; pairs and masks are new each epoch."""
+    """Masked language modeling and classification of pairs of segments; pairs and masks are new each epoch."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("fill",)
     CHANGES: ClassVar[tuple[str, ...]] = ("mask_prob", "most", "keep", "swap", "unit", "short")
     mask_prob: float = 0.15
-    """share of a row's tokens, special ones counted, that are predicted; elsewhere mlm_probability, masked_lm_prob"""
+    """share of a row's tokens, including special tokens, that are predicted; elsewhere mlm_probability,
+    masked_lm_prob"""
     most: int | None = None
-    """most predictions of a row; left out: what a full row needs; elsewhere max_predictions_per_seq"""
+    """maximum number of predictions of a row; left out: enough for a full row; elsewhere max_predictions_per_seq"""
     keep: float = 0.1
     """of these tokens: share that is kept unchanged"""
     swap: float = 0.1
     """of these tokens: share that is replaced by any entry of the vocabulary; the rest becomes [MASK]"""
     unit: Literal["token", "word"] = "token"
-    """hide single pieces, or all pieces of a word"""
+    """mask single tokens, or all tokens of a word"""
     pairs: Literal["next", "order"] = "next"
-    """does the second segment follow, or is it from another document (BERT); or are the two swapped (ALBERT)"""
+    """next: does the second segment follow, or is it from another document (BERT)? order: are they swapped (ALBERT)?"""
     short: float = 0.1
-    """share of documents whose pairs are made shorter than a row, by any length"""
+    """share of documents whose pairs get a random length below that of a row"""
     examples: Literal["made", "given", "masked"] = "made"
-    """pairs made from the text; of encoded TFRecords: their pairs with new masks (given), or with their own (masked)"""
+    """made: pairs from text; given: the pairs of encoded TFRecords with new masks; masked: their pairs and masks"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("examples", "most")
 
@@ -90,10 +91,10 @@ class MlmNsp(Choice):
 
     def build(self, model: PairSettings, tokenizer: Tokenizer) -> MaskedPairs:
         if not (model.capabilities.pairs and model.capabilities.types):
-            problem = "mlm_nsp with a model that has no head for pairs or knows no token types"
-            raise RecipeError("objective.kind", problem, "", "use mlm, or a model of BERT's kind")
+            problem = "mlm_nsp with a model without a head for pairs or without token types"
+            raise RecipeError("objective.kind", problem, "", 'use mlm, or kind = "bert" in [model]')
         if model.types < 2:
-            raise RecipeError("model.types", f"found {model.types}", "2 or more: one a segment")
+            raise RecipeError("model.types", f"found {model.types}", "2 or more: one per segment")
         return MaskedPairs(self, model, tokenizer.vocabulary)
 
 
@@ -109,7 +110,7 @@ class MaskedPairRows(CorruptedRows):
     ) -> None:
         settings.check_tokenizer(tokenizer)
         if phase.pack:
-            raise RecipeError("phase.pack", "found true", "false: a pair stands alone in its row")
+            raise RecipeError("phase.pack", "found true", "false: a row has one pair")
         frame = {"length": phase.length, "start": tokenizer.start or 0, "stop": tokenizer.stop or 0}
         frame |= {"pad": tokenizer.pad or 0}
         self.plain: PairRows = (

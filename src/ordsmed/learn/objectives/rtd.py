@@ -1,8 +1,8 @@
-"""Replaced-token detection: a small generator fills masks, and a network tells for every token whether it is real.
+"""Replaced-token detection: a small generator fills masks, and a network detects which tokens it replaced.
 
 [CLS] the cat sat [SEP]  ->  [CLS] the [MASK] sat [SEP]  -> generator ->  [CLS] the dog sat [SEP]  ->  0 0 1 0 0
 
-ELECTRA (Clark et al. 2020). Both networks learn at once; nothing is learned through the generator's draws.
+ELECTRA (Clark et al. 2020). Both networks are trained at once; no gradient passes through the generator's draws.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from ordsmed.text.tokenizer import Tokenizer
 
 SHOWN = 0.15  # share of the chosen positions that stay unmasked for the generator (ELECTRA's code)
 
-RIGHT = {"detect_right": "tells words that were put in from those of the text"}
+RIGHT = {"detect_right": "detects which words were replaced"}
 
 
 @dataclass(frozen=True)
 class Generator:
-    """The size of the generator, which draws replacements."""
+    """The size of the generator network, which draws replacements."""
 
     width: int = 0
     """hidden size of the generator; 0: a quarter of the model's"""
@@ -62,11 +62,12 @@ class Rtd(Choice):
     VERBS: ClassVar[tuple[str, ...]] = ("fill",)
     CHANGES: ClassVar[tuple[str, ...]] = ("mask_prob", "detect_weight", "guess_weight", "temperature", "never_right")
     mask_prob: float = 0.15
-    """share of a row's tokens, special ones counted, that the generator fills; elsewhere mlm_probability, mask_prob"""
+    """share of a row's tokens, including special tokens, that the generator fills; elsewhere mlm_probability,
+    mask_prob"""
     generator: Generator = field(default_factory=Generator)
-    """its size"""
+    """size of the generator"""
     share: Literal["embeddings", "words", "all", "none"] = "embeddings"
-    """what both networks have in common: the embeddings with all tables and their norm; words alone; all; nothing"""
+    """weights that both networks share: embeddings (all tables and their norm), words (one table), all, or none"""
     detect_weight: float = 50.0
     """weight of the detection loss; elsewhere disc_weight"""
     guess_weight: float = 1.0
@@ -74,7 +75,7 @@ class Rtd(Choice):
     temperature: float = 1.0
     """sampling temperature of the generator"""
     never_right: bool = False
-    """the generator never draws the real token"""
+    """never draw the original token"""
     single: float = 0.1
     """unpacked rows: share of examples of one segment"""
     short: float = 0.05
@@ -82,9 +83,9 @@ class Rtd(Choice):
     examples: Literal["made", "given"] = "made"
     """unpacked rows: made from the text, or those of encoded TFRecords (given)"""
     reference_duplicates: bool = False
-    """draw places with replacement, and mix the draws of a place that came twice, as the reference's code does"""
+    """choose positions with replacement, and mix the draws of a repeated position, as the reference implementation"""
 
-    COMPARABLE: ClassVar[bool] = False  # as the generator learns, its fakes become harder to detect
+    COMPARABLE: ClassVar[bool] = False  # as the generator learns, its replacements become harder to detect
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("examples",)
 
     def __post_init__(self) -> None:
@@ -104,20 +105,20 @@ class Rtd(Choice):
         return max(1, int((self.mask_prob + 0.005) * length))
 
     def others(self, model: DetectingSettings) -> dict[str, Any]:
-        """Return the settings of the networks in addition to the model's, by their names."""
+        """Return the settings of further networks by name: the generator, if it is a separate network."""
         self._need_head(model)
         if model.types < 2:
-            raise RecipeError("model.types", f"found {model.types}", "2 or more: examples have two segments")
+            raise RecipeError("model.types", f"found {model.types}", "2 or more: one per segment")
         if self.share == "all":
             if self.generator != Generator():
-                problem = 'found a size of its own with share = "all"'
-                wanted = "none: the model is its own generator"
+                problem = 'found a size with share = "all"'
+                wanted = "no size: the generator is the model itself"
                 raise RecipeError("objective.generator", problem, wanted, "leave it out")
             return {}
         generator = self.generator
         width, layers = generator.width or max(model.width // 4, 1), generator.layers or model.layers
         if width > model.width:
-            problem = f"found {width}, wider than the {model.width} of its discriminator"
+            problem = f"found {width}, more than the model's width of {model.width}"
             raise RecipeError("objective.generator.width", problem, f"{model.width} or less")
         embedded = model.embedded if self.share != "none" else width
         try:
@@ -144,13 +145,13 @@ class Rtd(Choice):
         return Replaced(self, model, tokenizer.vocabulary)
 
     def alone(self, model: DetectingSettings, tokenizer: Tokenizer) -> Detector:
-        """Return the main network without its generator: for use, not for training."""
+        """Return the main network without its generator, for inference."""
         self._need_head(model)
         return Detector(model, tokenizer.vocabulary)
 
     def _need_head(self, model: DetectingSettings) -> None:
         if not model.capabilities.detects:
-            problem = "rtd with a model that has no head to detect fakes"
+            problem = "rtd with a model without a detection head"
             raise RecipeError("objective.kind", problem, 'kind = "electra" in [model]', "or use mlm")
 
 
@@ -167,32 +168,18 @@ class ReplacedRows(CorruptedRows):
         *key: object,
     ) -> None:
         settings.check_tokenizer(tokenizer)
-        start, stop, pad = tokenizer.start or 0, tokenizer.stop or 0, tokenizer.pad or 0
-        frame = Frame(phase.length, start, stop, pad)
+        frame = {"start": tokenizer.start or 0, "stop": tokenizer.stop or 0, "pad": tokenizer.pad or 0}
         if phase.length < 5:
             raise RecipeError("phase.length", f"found {phase.length}", "5 or more")
-
         if phase.pack and settings.examples == "given":
-            raise RecipeError("phase.pack", "found true with examples as they are given", "false")
+            raise RecipeError("phase.pack", 'found true with examples = "given"', "false")
         if phase.pack:
-            self.plain = PackedRows.of(stores, weights, frame, *key, pack=True)
+            self.plain = PackedRows.of(stores, weights, Frame(phase.length, *frame.values()), *key, pack=True)
         elif settings.examples == "given":
-            self.plain = ImportedRows(
-                stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra", key=key
-            )
+            self.plain = GivenRows(stores, weights, length=phase.length, **frame, style="electra", key=key)
         else:
-            self.plain = PairRows(
-                stores,
-                weights,
-                length=phase.length,
-                start=start,
-                stop=stop,
-                pad=pad,
-                style="electra",
-                short=settings.short,
-                single=settings.single,
-                key=key,
-            )
+            shares = {"short": settings.short, "single": settings.single}
+            self.plain = PairRows(stores, weights, length=phase.length, **frame, style="electra", **shares, key=key)
         self.settings, self.mask = settings, tokenizer.mask or 0
         self.key, self.slots = chance.key("rtd", *key), settings.slots(phase.length)
 
@@ -218,7 +205,7 @@ class ReplacedRows(CorruptedRows):
         )
 
     def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
-        """Return these rows with the columns of ELECTRA's build_pretraining_dataset, without masks."""
+        """Return these rows, not masked, with the columns of ELECTRA's build_pretraining_dataset."""
         rows = self.plain.assembled(numbers)
         types = np.zeros_like(rows.tokens) if rows.types is None else rows.types
         return {"input_ids": rows.tokens, "input_mask": (rows.documents > 0).astype(np.int64), "segment_ids": types}
@@ -236,19 +223,19 @@ class Detector(Objective):
         kind = self.model_settings.architectures["detect"]
         code = (
             f"import torch\nfrom transformers import AutoTokenizer, {kind}\n\n{loaded(kind, name)}"
-            f'asked = tokenizer("{TEXT}", return_tensors="pt")\n'
-            "print((model(**asked).logits > 0).long())  # 1: not the real token\n"
+            f'inputs = tokenizer("{TEXT}", return_tensors="pt")\n'
+            "print((model(**inputs).logits > 0).long())  # 1: replaced\n"
         )
-        does = "tells which tokens of a text are not the real ones"
+        does = "detects which tokens of a text were replaced"
         return Usage("feature-extraction", does, in_python(name, code))
 
 
 class Replaced(Detector):
     def __init__(self, settings: Rtd, model: DetectingSettings, vocabulary: int) -> None:
-        smaller = settings.others(model)
+        further = settings.others(model)
         super().__init__(model, vocabulary)
-        self.settings, self.generator_settings = settings, smaller.get("generator", model)
-        self.generator = self.generator_settings.build(vocabulary) if smaller else self.model
+        self.settings, self.generator_settings = settings, further.get("generator", model)
+        self.generator = self.generator_settings.build(vocabulary) if further else self.model
         if settings.share in ("embeddings", "words"):
             self.generator.words = self.model.words
         if settings.share == "embeddings":
@@ -318,8 +305,10 @@ class Replaced(Detector):
         assert batch.keys is not None
         hidden = self.generator(batch.tokens, batch.positions, batch.texts(self.generator), batch.types)
         inputs = masked(self.head, hidden, batch, self.vocabulary)
-        count, hot, never_right = batch.targets.shape[1], self.settings.temperature, self.settings.never_right
-        draw = sampling.Draw.of(batch.keys, count, self.vocabulary, temperature=hot, never_right=never_right)
+        count, temperature = batch.targets.shape[1], self.settings.temperature
+        draw = sampling.Draw.of(
+            batch.keys, count, self.vocabulary, temperature=temperature, never_right=self.settings.never_right
+        )
         loss, drawn = token_loss_and_draws(*inputs, draw)
         return loss, drawn, inputs
 
@@ -327,7 +316,7 @@ class Replaced(Detector):
         """Return scores of every token, and which tokens differ from the original ones."""
         real = put(batch.tokens, batch.predicted_positions, batch.weights, batch.targets)
         mixed = self.settings.reference_duplicates
-        shown = (mixed_in if mixed else put)(real, batch.predicted_positions, batch.weights, drawn)
+        shown = (put_mixed if mixed else put)(real, batch.predicted_positions, batch.weights, drawn)
         hidden = self.model(shown, batch.positions, batch.texts(self.model), batch.types)
         return self.detect(hidden), shown != real
 
@@ -341,8 +330,8 @@ def put(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: Tensor
     return torch.cat([tokens[:, :1], tokens.scatter(1, positions * (weights > 0), words)[:, 1:]], 1)
 
 
-def mixed_in(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
-    """Write like `put`, but mix repeated positions: the mean of their token ids, rounded down, as ELECTRA's code."""
+def put_mixed(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
+    """Write `words` as `put` does; a repeated position gets the mean of its token ids, rounded down, as in ELECTRA."""
     assert positions is not None
     at, counted = positions * (weights > 0), (weights > 0).long()
     sums = torch.zeros_like(tokens).scatter_add(1, at, words * counted)
@@ -352,7 +341,7 @@ def mixed_in(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: T
 
 
 def _real(batch: Batch) -> Tensor:
-    """Return which tokens are not padding; special tokens are scored too."""
+    """Return which tokens are not padding; special tokens are included."""
     return torch.ones_like(batch.tokens, dtype=torch.bool) if batch.documents is None else batch.documents > 0
 
 

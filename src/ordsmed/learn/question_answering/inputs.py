@@ -1,6 +1,6 @@
 """Features of questions: windows of their contexts, with the tokens of the right answers.
 
-question, context -> windows of [CLS] question [SEP] context [SEP]; labels of each: start, end, is there no answer
+question, context -> windows of [CLS] question [SEP] context [SEP], each with labels: start, end, no answer (0 or 1)
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from ordsmed.data.windows import Ints, run
 from ordsmed.learn.question_answering.records import QuestionRecords
 from ordsmed.text.labelled.questions import Answer, placed, shortened
 
-NO_ANSWER, LOST = -1, -2  # in place of an answer's tokens: the question has none, or no token holds it
+NO_ANSWER, LOST = -1, -2  # in place of an answer's token: the question has no answer, or no token covers it
 
 
 def features(
@@ -37,10 +37,10 @@ def features(
         if records.learning:
             keep = (last >= NO_ANSWER)[cut.question]
             if not keep.any():
-                remedy = "look whether tokenizer and data belong together"
-                raise DataError("task.train", "no token holds an answer", "", remedy)
+                remedy = "check that tokenizer and data have the same language and script"
+                raise DataError("task.train", "no token covers an answer", "", remedy)
             cut = dataclasses.replace(cut, question=cut.question[keep], first=cut.first[keep], last=cut.last[keep])
-    _say_cuts(cut, limits)
+    _report_truncation(cut, limits)
     question, context = questions.starts[cut.question], contexts.starts[records.about][cut.question]
     starts, ids, types, (_, begins) = framed(
         reader.frame,
@@ -63,13 +63,13 @@ def features(
     )
 
 
-def _say_cuts(cut: QuestionWindows, limits: Limits) -> None:
+def _report_truncation(cut: QuestionWindows, limits: Limits) -> None:
     notes = {
-        f"questions longer than {limits.longest_question} tokens, cut": cut.cut,
-        "questions cut further, to leave room for a token of the context": cut.squeezed,
-        f"questions whose windows are too short to share {limits.stride} tokens, share half": cut.narrow,
+        f"questions truncated to {limits.longest_question} tokens": cut.cut,
+        "questions truncated further, to leave room for the context": cut.squeezed,
+        f"questions whose windows are too short to share {limits.stride} tokens share half": cut.narrow,
     }
-    _say_counts([f"{count:,} {text}" for text, count in notes.items() if count])
+    _report([f"{count:,} {text}" for text, count in notes.items() if count])
 
 
 def lowered(text: str) -> str:
@@ -92,7 +92,7 @@ def _pieces(records: QuestionRecords, reader: TextReader, lowercase: bool) -> tu
 
 
 def _labels(cut: QuestionWindows, begins: Ints, first: Ints, last: Ints, impossible_windows: bool) -> Ints:
-    """Return start, end, and whether there is no answer, [W, 3]; -1 if no token holds the answer."""
+    """Return start, end, and whether there is no answer, [W, 3]; -1 if no token covers the answer."""
     start, end = cut.answers(first, last)
     inside, none, lost = start >= 0, (first == NO_ANSWER)[cut.question], (first == LOST)[cut.question]
     labels = np.stack([start + begins, end + begins, np.zeros_like(start)], 1)
@@ -102,7 +102,7 @@ def _labels(cut: QuestionWindows, begins: Ints, first: Ints, last: Ints, impossi
     return labels
 
 
-def _say_counts(lines: Sequence[str]) -> None:
+def _report(lines: Sequence[str]) -> None:
     if lines:
         say("squad: " + "; ".join(lines))
 
@@ -126,8 +126,8 @@ def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints,
             lost.append(question.id)
         elif not exact:
             inexact.append(question.id)
-    notes = {" held by no token": lost, " beginning or ending inside a token": inexact}
-    _say_counts([f"{many(len(names), 'answer')}{text} ({shortened(names)})" for text, names in notes.items() if names])
+    notes = {" covered by no token": lost, " beginning or ending inside a token": inexact}
+    _report([f"{many(len(names), 'answer')}{text} ({shortened(names)})" for text, names in notes.items() if names])
     return tokens[0], tokens[1]
 
 

@@ -25,7 +25,7 @@ BEAMS = ("start_log_probs", "start_index", "end_log_probs", "end_index", "unansw
 def decoded(
     records: QuestionRecords, features: Features, answers: Arrays, decoding: Decoding, *, joint: bool
 ) -> list[Answered]:
-    """Return the best answers of each question; `joint`: from beams, else from start and end scores of all tokens."""
+    """Return the best answers of each question, from beams (`joint`) or from start and end scores of all tokens."""
     more = features.more
     cut = QuestionWindows(**{f.name: more.get(f.name, 0) for f in fields(QuestionWindows)})  # type: ignore[arg-type]
     blocks = [np.arange(at, min(at + BLOCK, len(cut))) for at in range(0, len(cut), BLOCK)]
@@ -52,13 +52,13 @@ def _candidates(
 
 
 def read(path: Path, *, refuse: bool) -> list[Answered]:
-    """Read predictions; of SQuAD 2.0 also the null odds, if there is a null_odds.json in the same folder."""
+    """Read predictions and, for SQuAD 2.0 (`refuse`), the null odds in a null_odds.json of the same folder."""
     texts, odds_path = official.read_predictions(path), path.with_name("null_odds.json")
     odds = official.read_null_odds(odds_path) if refuse and odds_path.is_file() else {}
     if odds and texts.keys() <= odds.keys():
-        say(f"{odds_path}: tells the best_ scores")
+        say(f"{odds_path}: used for the best_ scores")
     elif odds:
-        say(f"{odds_path}: not used, for it is about other questions than {path.name}")
+        say(f"{odds_path}: not used, because its questions are not those of {path.name}")
         odds = {}
     return [only_text(name, text, odds.get(name)) for name, text in texts.items()]
 

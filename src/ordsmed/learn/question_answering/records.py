@@ -37,12 +37,12 @@ class QuestionRecords:
 
 
 def read(paths: Sequence[str], errors: Errors, *, refuse: bool, learning: bool) -> QuestionRecords:
-    """Read the questions of files; for training, drop unanswered ones unless the task may `refuse` to answer."""
+    """Read the questions of files; for training, drop those without an answer unless the task may `refuse`."""
     questions, _ = files.read(paths, repair=learning, errors=errors)
     if learning and not refuse:
         answered = [question for question in questions if question.answers]
         if less := len(questions) - len(answered):
-            say(f'squad: {many(less, "question")} without an answer left out: version = "2.0" learns from such')
+            say(f'squad: {many(less, "question")} without an answer skipped; version = "2.0" learns from them')
         if not answered:
             raise DataError(", ".join(paths), "no question has an answer", "", 'set version = "2.0"')
         questions = answered

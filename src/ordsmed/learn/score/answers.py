@@ -1,8 +1,7 @@
-"""Answers from scores: the best spans of each window, the best texts of each question, and the files of both.
+"""Decoding of answers from scores: the best spans of each window, the best texts of each question, and their files.
 
-    scores [W, T] -- independent --+
-                                   +--> Candidates [W, N] -- pool --> an Answered a question -- write --> three files
-    beams [W, K, K] ----- beams ---+
+    scores [W, T] -- independent --+ +--> Candidates [W, N] -- pool --> Answered, one per question -- write --> three
+                                   files beams [W, K, K] ----- beams ---+
 
 W windows of T positions, of which the first is the special token for "no answer"; K starts of a beam, K ends for each.
 """
@@ -26,7 +25,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[Any]  # of any precision: sums are computed in float64
 Flags = NDArray[np.bool_]
 
-SPARE = 4  # candidates per window and entry of the n-best list: spans with equal texts are merged
+SPARE = 4  # candidates of a window for each entry of the n-best list, because spans with equal texts are merged
 CERTAIN = 1e30  # null odds if there is no candidate: above any threshold, and valid JSON
 BLOCK = 256  # windows at a time, to limit memory
 
@@ -34,17 +33,17 @@ BLOCK = 256  # windows at a time, to limit memory
 @dataclass(frozen=True)
 class Decoding:
     n_best: int = 20
-    """different texts kept a question"""
+    """different texts in the list of a question"""
     longest: int = 30
-    """tokens of an answer"""
+    """maximum tokens of an answer"""
     search: Literal["all", "tops"] = "all"
-    """all pairs of a start and an end, or of the n_best starts and ends alone (as the references do)"""
+    """search all pairs of a start and an end, or pairs of the n_best starts and ends (reference scripts)"""
     refuse: bool = False
-    """may a question have no answer? (SQuAD 2.0)"""
+    """whether a question may have no answer (SQuAD 2.0)"""
     threshold: float = 0.0
     """null odds above which there is no answer"""
     whole_words: bool = False
-    """an answer that cuts a word is widened to hold it"""
+    """extend answers that begin or end inside a word to the complete word"""
 
     def __post_init__(self) -> None:
         or_more(self, n_best=1, longest=1)
@@ -62,7 +61,7 @@ class Candidates:
     end: Ints  # [W, N]
     start_score: Floats  # [W, N]
     end_score: Floats  # [W, N]
-    null_start: Floats  # [W]  scores of no answer; of a joint head its logit, and 0
+    null_start: Floats  # [W]  scores of no answer; the logit and 0 for a joint head
     null_end: Floats  # [W]
 
 
@@ -102,10 +101,9 @@ def independent(
 ) -> Candidates:
     """Return candidates of a head that scores starts and ends independently, all [W, T].
 
-    The search `tops` takes the best of all scores and then drops positions that are not allowed. Pass masked scores to
-    get the best of the allowed positions.
+    The search `tops` selects the best positions before it drops those that are not allowed, unless scores are masked.
     """
-    _sound(start_scores, end_scores)
+    _check_finite(start_scores, end_scores)
     pairs = _all_pairs if decoding.search == "all" else _top_pairs
     pairs_of_scores = _blockwise(pairs, decoding, start_scores, end_scores, may_start, may_end)
     return Candidates(*pairs_of_scores, _null_score(start_scores[:, 0]), _null_score(end_scores[:, 0]))
@@ -128,7 +126,7 @@ def beams(
     assert unanswerable is not None or not decoding.refuse
     none = np.zeros(len(start_index))
     null = none if unanswerable is None else unanswerable
-    _sound(start_log_probs, end_log_probs, null)
+    _check_finite(start_log_probs, end_log_probs, null)
     scored = (start_log_probs, start_index, end_log_probs, end_index)
     return Candidates(*_blockwise(_beam_pairs, decoding, *scored, may_start, may_end), _null_score(null), none)
 
@@ -146,7 +144,7 @@ def pool(
     *,
     joint: bool = False,
 ) -> list[Answered]:
-    """Return an answer for each passage's question from the candidates of its windows, which may be in any order.
+    """Return the answer to each passage's question from the candidates of its windows, which may be in any order.
 
     `question` [W] is the number of each window's passage (-1: none). Adding `shift` [W] to a position of the row gives
     the token of the context.
@@ -177,13 +175,13 @@ _Span = tuple[str, int, int, float, float]  # text, start and end in characters,
 
 
 def _all_pairs(start: Floats, end: Floats, may_start: Flags, may_end: Flags, decoding: Decoding) -> Pairs:
-    """Return the best of all pairs.
+    """Return the best of all pairs of a start and an end.
 
-    Only the starts with the best single pairs are expanded, because no other start can have one of the best pairs.
+    Pairs are compared only for the starts with the best single pair, because other starts have none of the best.
     """
     start, end = _masked(start, may_start), _masked(end, may_end)
     longest, count = min(decoding.longest, end.shape[1]), SPARE * decoding.n_best
-    band = sliding_window_view(_wider(end, end.shape[1] + longest - 1, -np.inf), longest, axis=1)
+    band = sliding_window_view(_padded(end, end.shape[1] + longest - 1, -np.inf), longest, axis=1)
     starts = np.sort(_top(start + band.max(2), count))
     ends = starts[:, :, None] + np.arange(longest)
     return _best(_at(start, starts), starts, np.take_along_axis(band, starts[:, :, None], 1), ends, count)
@@ -205,9 +203,9 @@ def _beam_pairs(
     may_end: Flags,
     decoding: Decoding,
 ) -> Pairs:
-    behind = ends - starts[:, :, None]
+    distance = ends - starts[:, :, None]
     flat = ends.reshape(len(ends), ends.shape[1] * ends.shape[2])
-    fits = _at(may_end, flat).reshape(ends.shape) & (behind >= 0) & (behind < decoding.longest)
+    fits = _at(may_end, flat).reshape(ends.shape) & (distance >= 0) & (distance < decoding.longest)
     start_scores = _masked(start_scores, _at(may_start, starts))
     return _best(start_scores, starts, _masked(end_scores, fits), ends, SPARE * decoding.n_best)
 
@@ -224,12 +222,12 @@ def _best(start_scores: Floats, starts: Ints, end_scores: Floats, ends: Ints, co
         np.where(used, _at(start_scores, of_start), -np.inf),
         np.where(used, _at(end_scores.reshape(rows, -1), top), 0.0),
     )
-    filled = [_wider(of, count, empty) for of, empty in zip(columns, (0, 0, -np.inf, 0.0), strict=True)]
+    filled = [_padded(of, count, empty) for of, empty in zip(columns, (0, 0, -np.inf, 0.0), strict=True)]
     return filled[0], filled[1], filled[2], filled[3]
 
 
-def _wider(values: NDArray[Any], width: int, empty: float) -> NDArray[Any]:
-    """Add columns; np.pad takes ten times as long for a few."""
+def _padded(values: NDArray[Any], width: int, empty: float) -> NDArray[Any]:
+    """Append columns; np.pad is ten times slower for a few of them."""
     wide = np.full((len(values), width), empty, values.dtype)
     wide[:, : values.shape[1]] = values
     return wide
@@ -239,10 +237,10 @@ def _top(scores: Floats, count: int) -> Ints:
     """Return the positions of the highest scores of each row, the best first; ties go to the first position."""
     rows, width = scores.shape
     count = min(count, width)
-    least = np.partition(scores, width - count, axis=1)[:, width - count, None]
-    above, level = scores > least, scores == least
-    level &= np.cumsum(level, 1) <= count - above.sum(1, keepdims=True)
-    positions = np.nonzero(above | level)[1].reshape(rows, count)
+    lowest = np.partition(scores, width - count, axis=1)[:, width - count, None]
+    above, ties = scores > lowest, scores == lowest
+    ties &= np.cumsum(ties, 1) <= count - above.sum(1, keepdims=True)
+    positions = np.nonzero(above | ties)[1].reshape(rows, count)
     return _at(positions, np.argsort(-_at(scores, positions), 1, kind="stable"))
 
 
@@ -255,7 +253,7 @@ def _masked(scores: Floats, may: Flags) -> Floats:
 
 
 def _null_score(scores: Floats) -> Floats:
-    """Clip scores to what JSON can hold: a head may have masked the special token."""
+    """Clip scores to numbers that JSON supports, because a head may mask the special token with -inf."""
     clipped: np.ndarray = np.clip(scores.astype(float), -CERTAIN, CERTAIN)
     return clipped
 
@@ -267,13 +265,13 @@ def _blockwise(pairs: Callable[..., Pairs], decoding: Decoding, *arrays: NDArray
     return starts, ends, start_scores, end_scores
 
 
-def _sound(*scores: Floats) -> None:
+def _check_finite(*scores: Floats) -> None:
     for values in scores:
         bad = ~(values < np.inf)
         if bad.any():
             count = int(bad.reshape(len(bad), -1).any(1).sum())
             problem = f"not a number, or infinite, in {count:,} of {len(bad):,} windows"
-            remedy = "the network is damaged or its precision too low: take another checkpoint, or fp32"
+            remedy = "the network is damaged or its precision is too low: use another checkpoint, or fp32"
             raise RunError("scores", problem, "finite numbers", remedy)
 
 
@@ -307,7 +305,7 @@ def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, de
     first, last = (
         (positions[rows] + shift[rows, None]).ravel()[order] for positions in (candidates.start, candidates.end)
     )
-    solid = passage.right > passage.left  # a token without characters may have any offsets
+    solid = passage.right > passage.left  # the offsets of a token without characters mean nothing
     columns = (
         passage.left[first],
         passage.right[last],
@@ -333,13 +331,13 @@ def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, de
 def _null(spans: list[_Span], rows: Ints, candidates: Candidates, joint: bool) -> tuple[_Span, float]:
     """Return "no answer" as an entry of the list, and its odds.
 
-    A joint head's logit z is not comparable with its log-probabilities. Scored as z + log sum exp(spans), its
-    probability in the list is the head's own, sigmoid(z).
+    A joint head's logit z is not comparable with its log-probabilities. With the score z + log sum exp(spans), the
+    probability of "no answer" in the list is that of the head, sigmoid(z).
     """
     start, end = 0.0, 0.0
     if len(rows):
-        least = rows[np.argmin(candidates.null_start[rows] + candidates.null_end[rows])]
-        start, end = float(candidates.null_start[least]), float(candidates.null_end[least])
+        lowest = rows[np.argmin(candidates.null_start[rows] + candidates.null_end[rows])]
+        start, end = float(candidates.null_start[lowest]), float(candidates.null_end[lowest])
     odds = start + end
     if not spans:
         odds = CERTAIN
@@ -355,7 +353,7 @@ def _score(span: _Span) -> float:
 
 
 def _entry(span: AnswerSpan) -> dict[str, Any]:
-    """Use the keys of Google's and NVIDIA's code, which call the log-probabilities of a joint head logits too."""
+    """Return an entry with the keys of Google's and NVIDIA's code, which call log-probabilities logits too."""
     return {
         "text": span.text,
         "probability": span.probability,

@@ -1,4 +1,4 @@
-"""Bands over seeds: the curves of several runs cut into the same ranges of steps, with statistics of each range."""
+"""Bands over seeds: statistics of several runs' curves in the same ranges of steps."""
 
 import math
 from collections import defaultdict
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ordsmed.learn.score.seeds import OverSeeds, is_number, over_seeds
 
-STRETCHES = 160  # most ranges of a band
+MAX_RANGES = 160  # of a band
 
-Course = Sequence[tuple[float, float]]  # steps with the value measured at each
+Curve = Sequence[tuple[float, float]]  # (step, value)
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class BandPoint:
     over: OverSeeds
 
 
-def bands(curves: Sequence[Course], most: int = STRETCHES) -> list[BandPoint]:
-    """Return at most `most` ranges of steps, those with measurements; values that are not finite are left out."""
+def bands(curves: Sequence[Curve], most: int = MAX_RANGES) -> list[BandPoint]:
+    """Return the ranges of steps with measurements, at most `most`; values that are not finite are ignored."""
     steps = [step for curve in curves for step, value in curve if is_number(value)]
     if not steps:
         return []

@@ -2,7 +2,7 @@
 
     gold, predicted  ->  scored(("accuracy", "f1"), gold, predicted)  ->  {"accuracy": 0.91, "f1": 0.93}
 
-Labels are their numbers, from 0. A score that is not defined is 0, as for a single class or constant predictions.
+Labels are numbers from 0. Undefined scores, as of a single class or of constant predictions, are 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,30 +28,30 @@ class ClassScore:
 
 
 def accuracy(gold: ArrayLike, predicted: ArrayLike) -> float:
-    right, guess = _alike(gold, predicted)
+    right, guess = _same_shape(gold, predicted)
     return float((right == guess).mean())
 
 
 def f1(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Return the F1 of the positive class, 2 TP / (2 TP + FP + FN)."""
-    right, guess = _alike(gold, predicted)
+    right, guess = _same_shape(gold, predicted)
     return _class_f1(right == POSITIVE, guess == POSITIVE)
 
 
 def macro_f1(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Return the mean F1 of all classes that are right or predicted anywhere."""
-    right, guess = _alike(gold, predicted)
+    right, guess = _same_shape(gold, predicted)
     return float(np.mean([_class_f1(right == label, guess == label) for label in np.union1d(right, guess)]))
 
 
 def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
-    right, guess = _alike(gold, predicted)
+    right, guess = _same_shape(gold, predicted)
     classes = np.union1d(right, guess)
     of_right = np.array([(right == label).sum() for label in classes], np.float64)
-    of_said = np.array([(guess == label).sum() for label in classes], np.float64)
+    of_guess = np.array([(guess == label).sum() for label in classes], np.float64)
     total = float(len(right))
-    variances = (total**2 - of_right @ of_right) * (total**2 - of_said @ of_said)
-    shared = float((right == guess).sum()) * total - of_right @ of_said
+    variances = (total**2 - of_right @ of_right) * (total**2 - of_guess @ of_guess)
+    shared = float((right == guess).sum()) * total - of_right @ of_guess
     return float(shared / np.sqrt(variances)) if variances else 0.0
 
 
@@ -83,14 +83,14 @@ def scored(names: Sequence[str], gold: ArrayLike, predicted: ArrayLike) -> dict[
 
 
 def report(labels: Sequence[str], gold: ArrayLike, predicted: ArrayLike) -> list[ClassScore]:
-    """Return the scores of each class, in the order of the labels; 0 for a share of nothing."""
+    """Return the scores of each class, in the order of the labels; undefined ones are 0."""
     counts = np.zeros((len(labels), len(labels)), np.int64)
-    np.add.at(counts, _alike(gold, predicted), 1)
+    np.add.at(counts, _same_shape(gold, predicted), 1)
     return [_class_score(number, labels, counts) for number in range(len(labels))]
 
 
 def majority(train: ArrayLike, gold: ArrayLike) -> NDArray[np.int64]:
-    """Return the most frequent class of the training data for every row (of equally frequent ones the first)."""
+    """Return the most frequent class of the training data (the first of equally frequent ones) for every row."""
     return np.full(len(np.asarray(gold)), np.bincount(np.asarray(train, np.int64)).argmax(), np.int64)
 
 
@@ -99,15 +99,15 @@ def mean_guess(train: ArrayLike, gold: ArrayLike) -> NDArray[np.float64]:
     return np.full(len(np.asarray(gold)), np.asarray(train, np.float64).mean())
 
 
-def _alike(gold: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+def _same_shape(gold: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     right, guess = np.asarray(gold), np.asarray(predicted)
     if right.shape != guess.shape or right.ndim != 1 or not right.size:
-        raise ValueError(f"predicted: found {guess.shape}; wanted one for each of {right.shape}, and one at least")
+        raise ValueError(f"predicted: found {guess.shape}; wanted one for each of {right.shape}, at least one")
     return right, guess
 
 
 def _finite(gold: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    right, guess = _alike(np.asarray(gold, np.float64), np.asarray(predicted, np.float64))
+    right, guess = _same_shape(np.asarray(gold, np.float64), np.asarray(predicted, np.float64))
     if not np.isfinite(guess).all():
         row = int(np.flatnonzero(~np.isfinite(guess))[0])
         raise RunError("score", f"prediction {row + 1:,} is {guess[row]}", "numbers", "lower the learning rate")

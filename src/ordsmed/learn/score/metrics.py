@@ -1,4 +1,4 @@
-"""Metrics that are computed from sums, as free functions."""
+"""Baselines of losses, and formats of metrics."""
 
 import math
 
@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 
 def unigram_cross_entropy(counts: NDArray[np.int64], targets: NDArray[np.int64]) -> float:
-    """Return the mean -log p of the targets by token frequency in training, with one added to every count."""
+    """Return the mean -log p of the targets by their frequency in training, with add-one smoothing."""
     p = (counts + 1.0) / (counts.sum() + len(counts))
     return float(-np.log(p[targets]).mean())
 
 
 def share_guessed(term: str, share: float) -> dict[str, float]:
-    """Return loss and accuracy of guessing between two classes by their frequencies, `share` and the rest."""
+    """Return loss and accuracy of guessing between two classes with the frequencies `share` and 1 - share."""
     parts = [p for p in (share, 1 - share) if p > 0]
     return {term: -sum(p * math.log(p) for p in parts), f"{term}_right": max(share, 1 - share)}
 

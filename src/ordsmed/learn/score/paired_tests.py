@@ -3,8 +3,8 @@
     values, weights, groups  ->  clustered(...)  ->  mean 1.3, error 0.4, of 67 groups
     only the first right 41, only the second right 22  ->  sign_test(41, 22)  ->  p 0.022
 
-Examples of one kind (a paradigm of BLiMP) are correlated, so they are less informative than examples of different
-kinds. Errors are therefore computed from sums over kinds (Liang and Zeger 1986, with G / (G - 1)).
+Examples of one group (a paradigm of BLiMP) are correlated. Errors are therefore computed from sums over groups (Liang
+and Zeger 1986, with the factor G / (G - 1)).
 """
 
 import math
@@ -44,7 +44,7 @@ class Clustered:
 
 
 def clustered(values: Sequence[float], weights: Sequence[float], groups: Sequence[str]) -> Clustered:
-    """Return the sum of values over the sum of weights; an example with the group "" is a group by itself."""
+    """Return the sum of values divided by the sum of weights; an example with the group "" is a separate group."""
     total = math.fsum(weights)
     mean = math.fsum(values) / total
     sums: dict[object, list[float]] = defaultdict(list)
@@ -68,8 +68,8 @@ def sign_test(more: int, less: int) -> float:
 def holm(chances: Sequence[float]) -> list[float]:
     """Return the p-values of several tests, adjusted so that together they are as strict as one (Holm 1979)."""
     order = sorted(range(len(chances)), key=lambda n: chances[n])
-    result, least = [1.0] * len(chances), 0.0
+    result, highest = [1.0] * len(chances), 0.0
     for rank, number in enumerate(order):
-        least = max(least, min(1.0, chances[number] * (len(chances) - rank)))
-        result[number] = least
+        highest = max(highest, min(1.0, chances[number] * (len(chances) - rank)))
+        result[number] = highest
     return result

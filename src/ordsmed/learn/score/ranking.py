@@ -1,4 +1,4 @@
-"""Rankings: how far in front relevant passages are, question by question, counted as trec_eval counts it.
+"""Measures of rankings, computed for each question as trec_eval does.
 
 grades of a search's results, best first; grades of all judgments  ->  nDCG@10, MRR@10, recall@100, MAP
 

@@ -1,9 +1,9 @@
-"""Statistics over seeds: mean, sample deviation, the interval of the mean, and two recipes with the same seeds.
+"""Statistics over seeds: mean, sample deviation and interval of the mean; comparison of two recipes by seed.
 
     {1: 8.72, 2: 8.69, ...}  ->  over_seeds(values)  ->  mean 8.70, deviation 0.0158, interval [8.680, 8.720]
 
-Values are from few runs and are assumed to be drawn from a normal distribution, as for Student's t. Sums are exact, so
-the order of the seeds changes no bit. The caller leaves out values that are not numbers, and reports that.
+Values are assumed to be drawn from a normal distribution, as for Student's t. Sums are exact, so the order of seeds
+does not change the result. The caller removes and reports values that are not finite.
 """
 
 import math
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEVEL = 0.95  # of intervals
-FEWEST = 2  # fewest runs with a deviation
-SAME_WAY = 3  # from this many seeds with differences of one sign, more seeds are suggested
-MOST_SEEDS = 100  # most seeds that are suggested
-ENDLESS = 1e30  # values from here on count as infinite
+MIN_RUNS = 2  # for a deviation
+SAME_SIGN = 3  # from this many seeds with differences of one sign, more seeds are suggested
+MAX_SEEDS = 100  # that are suggested
+INFINITE = 1e30  # values from here on count as infinite
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class PairedSeeds:
 
     @property
     def wanting(self) -> int:
-        """Return how many more seeds would show a difference, if all differences have one sign; 0: none would help.
+        """Return the number of further seeds that would show a difference; 0 if none would, or if signs differ.
 
         The further seeds are assumed to have the mean and the deviation of the present ones.
         """
         over, one_way = self.over, self.over.least > 0 or self.over.most < 0
-        if self.differs or not one_way or over.deviation is None or over.count < SAME_WAY:
+        if self.differs or not one_way or over.deviation is None or over.count < SAME_SIGN:
             return 0
         reach = over.deviation / abs(over.mean)
-        counts = range(over.count + 1, MOST_SEEDS + 1)
+        counts = range(over.count + 1, MAX_SEEDS + 1)
         enough = (n for n in counts if student_t(LEVEL, n - 1) * reach < math.sqrt(n))
         return next(enough, over.count) - over.count
 
@@ -57,11 +57,11 @@ class PairedSeeds:
 def over_seeds(values: Sequence[float], level: float = LEVEL) -> OverSeeds:
     """Return mean, sample deviation and interval of at least one value; NaN if one of them is not a number."""
     if not values:
-        raise ValueError("values: found none; wanted one at least")
+        raise ValueError("values: found none; wanted at least one")
     if not all(map(is_number, values)):
         return OverSeeds(len(values), math.nan, None, min(values), max(values), None)
     mean, least, most = math.fsum(values) / len(values), min(values), max(values)
-    if len(values) < FEWEST:
+    if len(values) < MIN_RUNS:
         return OverSeeds(1, mean, None, least, most, None)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
     reach = student_t(level, len(values) - 1) * deviation / math.sqrt(len(values))
@@ -100,5 +100,5 @@ def _share_within(angle: float, freedom: int) -> float:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a finite number that is not as large as infinite in practice."""
-    return isinstance(value, int | float) and abs(value) < ENDLESS
+    """Return whether a value is a number below INFINITE."""
+    return isinstance(value, int | float) and abs(value) < INFINITE

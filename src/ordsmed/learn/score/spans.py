@@ -1,9 +1,9 @@
-"""Spans that tags such as B-PER I-PER O mark, read as the usual scorer (conlleval) reads them, and their scores.
+"""Spans of tags such as B-PER I-PER O, read as the usual scorer (conlleval) reads them, and their scores.
 
     B-PER I-PER O    B-PER E-PER O    B-PER L-PER O    I-PER I-PER O    ->    (PER, 0, 1): type, first and last word
 
 The prefixes are B (begin), I (inside), E or L (end), S or U (single). A tag with I, E or L continues the span before it
-if that has the same type and has not ended, and otherwise begins a span. So tags that no scheme allows can be read.
+if that has the same type and has not ended, and otherwise begins a span, so tags outside any scheme can be read.
 """
 
 import re
@@ -14,7 +14,12 @@ from itertools import chain
 from typing import Any, Literal
 
 Scheme = Literal["IOB1", "IOB2", "IOBES", "BILOU"]
-LETTERS: dict[Scheme, str] = {"IOB2": "BIIB", "IOB1": "IIII", "IOBES": "BIES", "BILOU": "BILU"}  # first ... single
+LETTERS: dict[Scheme, str] = {
+    "IOB2": "BIIB",
+    "IOB1": "IIII",
+    "IOBES": "BIES",
+    "BILOU": "BILU",
+}  # prefixes of begin, inside, end, single
 UNTYPED = "_"  # the type of a tag that is only a prefix
 _TAG = re.compile(r"([BIESLU])(?:-(.+))?")
 
@@ -122,7 +127,7 @@ def _apart(tag: str) -> tuple[str, str]:
     if tag == "O":
         return "O", UNTYPED
     if not (match := _TAG.fullmatch(tag)):
-        raise ValueError(f"tag: found {tag!r}; wanted O, or B, I, E, S, L, U with a type behind it, such as B-PER")
+        raise ValueError(f"tag: found {tag!r}; wanted O, or B, I, E, S, L, U with a type after it, such as B-PER")
     return {"L": "E", "U": "S"}.get(match[1], match[1]), match[2] or UNTYPED
 
 

@@ -1,11 +1,11 @@
 """The official scores of SQuAD 1.1 and 2.0, as their scripts compute them, and the same by kinds of questions.
 
     gold and predicted text -> lower case, no ASCII punctuation, no a/an/the, single spaces -> words
-    exact: the same words      f1: 2PR/(P+R) of the words they share, each as often as both have it
-    of several gold texts the best counts; 1.1 counts a missing prediction as 0, 2.0 leaves it out
-    no word on either side: F1 is 0 in 1.1, 1 in 2.0
+    exact: the same words      f1: 2PR/(P+R) of the words in common, with multiplicity
+    the best of several gold texts counts; 1.1 counts a missing prediction as 0, 2.0 ignores it
+    if both texts have no words, F1 is 0 in 1.1 and 1 in 2.0
 
-Sums run from the first question to the last, one addition each, as in the scripts: the last digit is the same.
+Sums are computed in the order of questions, as in the scripts, so that the last digit agrees.
 """
 
 import math
@@ -42,7 +42,7 @@ def scored(
 
 def score_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """Return the scores of SQuAD 1.1 in percent: exact_match and f1 over all questions."""
-    _tell(questions, predictions, "counted as wrong")
+    _report_missing(questions, predictions, "counted as wrong")
     if bare := [question.id for question in questions if not question.answers]:
         problem = f"{many(len(bare), 'question')} without an answer ({shortened(bare)})"
         raise DataError("the questions", problem, "at least one for each", "score them as SQuAD 2.0")
@@ -60,10 +60,10 @@ def score_v2(
 ) -> dict[str, float]:
     """Return the scores of SQuAD 2.0 in percent, over all, HasAns_ and NoAns_; with null odds also best_ scores.
 
-    A prediction whose null odds are above the threshold counts as no answer. The script fails at a missing prediction
-    when it computes HasAns_ and NoAns_; here these parts leave it out, as the total does.
+    A prediction whose null odds are above the threshold counts as no answer. Missing predictions are ignored; the
+    script fails at them when it computes HasAns_ and NoAns_.
     """
-    _tell(questions, predictions, "left out")
+    _report_missing(questions, predictions, "left out")
     exact, f1 = raw_scores(questions, predictions)
     answered = {question.id: bool(question.answers) for question in questions}
     odds = null_odds if null_odds is not None else dict.fromkeys(exact, 0.0)
@@ -86,7 +86,7 @@ def score_v2(
 def raw_scores(
     questions: Iterable[Question], predictions: Mapping[str, str]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return exact and F1 of every prediction by id, as in SQuAD 2.0; without gold answers, "" is right."""
+    """Return exact match and F1 of every prediction by id, as in SQuAD 2.0; without gold answers, "" is right."""
     exact, f1 = {}, {}
     for question in questions:
         if question.id in predictions:
@@ -105,8 +105,8 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Return the best score in percent, and its threshold: null odds above it mean no answer.
 
-    The sweep is that of the script. It starts with no answers (threshold 0, whatever the odds) and adds one question at
-    a time by rising odds, in the order of `null_odds` for equal odds. Of equal scores the first counts.
+    As in the script, the sweep starts with no answers (threshold 0, whatever the odds are) and adds questions by rising
+    odds, in the order of `null_odds` if odds are equal. The first of equal scores is returned.
     """
     score = best = float(sum(not has_answer for has_answer in answered.values()))
     threshold = 0.0
@@ -123,7 +123,7 @@ def fitted_threshold(
 ) -> float:
     """Return the threshold of null odds with the best F1; questions with equal odds stay together.
 
-    It is half-way to the next odds, so that rounding errors change no answer.
+    It is half-way to the next odds, so that rounding errors do not change answers.
     """
     questions = list(questions)
     _, f1 = raw_scores(questions, predictions)
@@ -189,17 +189,17 @@ def _percent(scores: Iterable[float], count: int) -> float:
     return 100.0 * total / count
 
 
-def _tell(questions: Sequence[Question], predictions: Mapping[str, str], consequence: str) -> None:
+def _report_missing(questions: Sequence[Question], predictions: Mapping[str, str], consequence: str) -> None:
     names = {question.id for question in questions}
     missing = [question.id for question in questions if question.id not in predictions]
     strange = [name for name in predictions if name not in names]
     if len(missing) == len(questions):
         problem = f"none for any of {many(len(questions), 'question')} ({shortened(missing)})"
-        raise DataError("predictions", problem, "some for these", f"they are for {shortened(strange) or 'nothing'}")
+        raise DataError("predictions", problem, "some", f"those found are for {shortened(strange) or 'no question'}")
     if missing:
         say(f"no prediction for {len(missing):,} of {len(questions):,} questions, {consequence}: {shortened(missing)}")
     if strange:
-        say(f"{many(len(strange), 'prediction')} for no question of these data, left out: {shortened(strange)}")
+        say(f"{many(len(strange), 'prediction')} for questions outside the data, left out: {shortened(strange)}")
 
 
 def _by_id(path: Path, kind: type | tuple[type, ...], wanted: str) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _by_id(path: Path, kind: type | tuple[type, ...], wanted: str) -> dict[str, 
         raise DataError(path, problem, wanted)
     for name, value in predictions.items():
         if isinstance(value, bool) or not isinstance(value, kind) or value != value:
-            raise DataError(path, f"`{name}` holds {_described(value)}", wanted, "name the other file")
+            raise DataError(path, f"`{name}` is {_described(value)}", wanted, "name the other file")
     return predictions
 
 
@@ -218,7 +218,7 @@ def _described(value: object) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict) and "text" in value[0]:
         return "several answers, as in nbest_predictions.json"
     if isinstance(value, float):
-        return f"{value}, as in null_odds.json" if value == value else "no number (NaN)"
+        return f"{value}, as in null_odds.json" if value == value else "NaN"
     return f"a JSON {type(value).__name__}"
 
 

@@ -1,4 +1,4 @@
-"""Features of sentences: their tokens, in windows if they are long, with the token of each word.
+"""Features of sentences: tokens, in windows if sentences are long, and the token of each word.
 
 A word's tag is learned and predicted at its first token, or at its last token by a causal network. A long sentence is
 read in windows that overlap, and each word is predicted in the window in which it has the most context.
@@ -69,7 +69,7 @@ def _codes(records: TaggedSentences, labels: Sequence[str], scheme: spans.Scheme
         rest = f" and {many(len(strange) - 5, 'other')}" if len(strange) > 5 else ""
         if not (codes != NOT_ASKED).any():
             files = ", ".join(str(source.path) for source in records.sources)
-            problem = f"none of its {many(strange.total(), 'tag')} was learned, but {listed}{rest}"
+            problem = f"none of its {many(strange.total(), 'tag')} is known to the model: {listed}{rest}"
             raise DataError(files, problem, f"tags such as {', '.join(labels[:5])}", OTHER_COLUMN)
         count = many(strange.total(), "word", "has", "have")
         say(f"{records.starts[0]}: {count} tags that are not learned: {listed}{rest}")
@@ -77,7 +77,7 @@ def _codes(records: TaggedSentences, labels: Sequence[str], scheme: spans.Scheme
 
 
 @dataclass(frozen=True)
-class _Cut:
+class _Tokens:
     """The tokens of sentences, end to end; every word has a token."""
 
     starts: Ints  # [S + 1]
@@ -85,7 +85,7 @@ class _Cut:
     words: Ints  # [W]  the token of each word at which its tag is predicted
 
 
-def _cut(sentences: Sequence[Sequence[str]], reader: TextReader) -> _Cut:
+def _cut(sentences: Sequence[Sequence[str]], reader: TextReader) -> _Tokens:
     """Assign tokens to words: a token belongs to the first word of which it covers a character.
 
     A word without a token gets the unknown token.
@@ -106,10 +106,11 @@ def _cut(sentences: Sequence[Sequence[str]], reader: TextReader) -> _Cut:
     words = np.full(len(sizes), -1, np.int64)
     covers = covers if reader.causal else covers[::-1]  # of several tokens of a word, the last assignment remains
     words[owner[covers]] = covers
-    return _with_unknown(_Cut(cuts.starts, cuts.ids, words), owner, first, list(chain.from_iterable(sentences)), reader)
+    tokens = _Tokens(cuts.starts, cuts.ids, words)
+    return _with_unknown(tokens, owner, first, list(chain.from_iterable(sentences)), reader)
 
 
-def _with_unknown(cut: _Cut, owner: Ints, first: Ints, spelled: list[str], reader: TextReader) -> _Cut:
+def _with_unknown(cut: _Tokens, owner: Ints, first: Ints, spelled: list[str], reader: TextReader) -> _Tokens:
     """Insert the unknown token for each word that has no token.
 
     `first` is the first word of each sentence, `owner` the word of each token.
@@ -121,7 +122,7 @@ def _with_unknown(cut: _Cut, owner: Ints, first: Ints, spelled: list[str], reade
     words = cut.words + np.searchsorted(at, cut.words, "right")
     words[bare] = at + np.arange(len(bare))
     starts = cut.starts + np.searchsorted(bare, first)
-    return _Cut(starts, np.insert(cut.ids, at, [_unknown(spelled[word], reader) for word in bare]), words)
+    return _Tokens(starts, np.insert(cut.ids, at, [_unknown(spelled[word], reader) for word in bare]), words)
 
 
 def _unknown(word: str, reader: TextReader) -> int:
@@ -131,7 +132,7 @@ def _unknown(word: str, reader: TextReader) -> int:
     for number in (tokenizer.unknown, tokenizer.mask, tokenizer.end):
         if number is not None:
             return number
-    raise RecipeError("tokenizer", f"makes nothing of the word {word!r} and has no unknown token", "an unknown token")
+    raise RecipeError("tokenizer", f"has no tokens for the word {word!r} and no unknown token", "an unknown token")
 
 
 def _best_windows(cut: QuestionWindows, starts: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""Predicted tags: scored, written into copies of the files that were read, and read from such files again."""
+"""Predicted tags: scored, written into copies of the input files, and read from such files."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -26,13 +26,13 @@ RATES = ("f1", "precision", "recall")
 @dataclass(frozen=True)
 class TagPredictions:
     tags: list[list[str]]  # by sentence
-    probability: NDArray[np.float32] | None = None  # of each of these tags, end to end, if known
+    probability: NDArray[np.float32] | None = None  # of each tag, end to end, if known
 
 
 def score(
     records: TaggedSentences, predictions: TagPredictions, file_scheme: spans.Scheme | None, *, of_spans: bool
 ) -> dict[str, float]:
-    """Return scores in per cent: lenient and strict (in the files' scheme) F1 of spans, or accuracy and F1 of tags."""
+    """Return scores in per cent: F1 of spans, lenient and strict (in the files' scheme), or accuracy and F1 of tags."""
     gold, predicted = records.tags, predictions.tags
     if not any(tag is not None for tag in chain.from_iterable(gold)):
         return {}
@@ -60,7 +60,7 @@ def guesses(train: TaggedSentences, records: TaggedSentences) -> TagPredictions:
 
 
 def write(folder: Path, records: TaggedSentences, predictions: TagPredictions, *, of_spans: bool) -> list[Path]:
-    """Write the files that were read with predictions in place of tags, and a table with right tags, if known."""
+    """Write copies of the input files with predicted tags, and, if right tags are known, a table for conlleval."""
     names = {TABLE}
     written = []
     for source, text in zip(records.sources, conll.texts(records, predictions.tags), strict=True):
@@ -79,7 +79,7 @@ def read(
     sentences = conll.read(str(path), -1, tagged=False, errors=errors)
     if sentences.sources[0].width != records.sources[0].width:
         column, word = -1, 1
-    say(f"{path}: what is said of each word is read from column {column}")
+    say(f"{path}: reading tags from column {column}")
     sentences = conll.read(str(path), column, word=word, tagged=False, errors=errors)
     _check_words(sentences, records)
     tags = [[tag or "_" for tag in sentence] for sentence in sentences.tags]

@@ -1,4 +1,4 @@
-"""Tags of words: whether they mark spans, in which scheme, and where an unexpected tag is."""
+"""Tags of words: checks that they are spans, and their scheme."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -23,6 +23,7 @@ def check_spans(records: TaggedSentences, tags: Sequence[Tags]) -> None:
 
 
 def first_of(odd: set[str], records: TaggedSentences, tags: Sequence[Tags]) -> tuple[str, str]:
+    """Return the location of the first of these tags, and the tag."""
     for number, sentence in enumerate(tags):
         for at, tag in enumerate(sentence):
             if tag in odd:

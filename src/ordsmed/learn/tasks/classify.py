@@ -1,9 +1,9 @@
-"""Classify: the class of a text or of two, or the number that it is given.
+"""Classify: predict a class or a number for a text or a pair of texts.
 
     [CLS] Rain falls . [SEP] It is wet . [SEP]  ->  states [L, D]  ->  pool [D]  ->  head  ->  entailment 0.93, ...
 
-A number is learned as its place between the two ends of a scale, 0 and 1, and given as it was. How files are read,
-texts become tokens and predictions are scored and written: learn/classification/.
+The network learns numbers on a scale from 0 to 1; predictions are on the original scale. learn/classification/ reads
+files, encodes texts, and scores and writes predictions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ordsmed.learn.classification.outputs import LOSSES, OF_NUMBERS, LabelPredic
 from ordsmed.learn.classification.records import LabeledFiles, Records, check_written_labels, sorted_labels
 from ordsmed.learn.classification.records import Part as Part  # subclasses of Classify import it from here
 from ordsmed.learn.classification.word_counts import counted_classes
-from ordsmed.learn.head_transfer import UNIT, told_scale
+from ordsmed.learn.head_transfer import UNIT, rescalable
 from ordsmed.learn.pool import Pool, pooled
 from ordsmed.learn.score import labels as scores
 from ordsmed.learn.task import Arrays, ClassWeights, Files, LabelWeights, Task, check_labels, label_weights
@@ -49,14 +49,14 @@ class Classify(LabeledFiles, Choice):
     """A class, or a number, of one text or two."""
 
     metrics: tuple[str, ...] = ()
-    """accuracy, f1, macro_f1, matthews; of numbers pearson, spearman, squared_error; checkpoints go by the first"""
+    """accuracy, f1, macro_f1, matthews; for numbers pearson, spearman, squared_error; the first compares checkpoints"""
     length: int = 128
-    """tokens of the longest example; longer ones are cut; elsewhere max_seq_length"""
+    """maximum tokens of an example; longer ones are truncated; elsewhere max_seq_length"""
     class_weights: ClassWeights = None
-    """weight of each label in the loss, 1 if not given; balanced: all classes alike, however often they are"""
+    """weight of each label in the loss, by default 1; balanced: the same total weight for each class"""
     pool: Pool | None = None
     """state that the head reads; left out: mean for a new head on a ModernBERT, last for causal networks, max for
-    recurrent ones, else first; a head that learns on reads what it read before"""
+    recurrent ones, else first; a head that is trained further keeps its pooling"""
 
     METHOD: ClassVar[str] = "classify"
     VERBS: ClassVar[tuple[str, ...]] = ("classify",)
@@ -91,10 +91,10 @@ class Classify(LabeledFiles, Choice):
                 fit = [name for name in scores.METRICS if (name in OF_NUMBERS) == self.number]
                 raise ValueError(f"metrics: found {metric}; wanted some of {', '.join(fit)}")
         if self.metrics[0] in LOSSES:
-            raise ValueError(f"metrics: found {self.metrics[0]} as the first; wanted one of which more is better")
+            raise ValueError(f"metrics: found {self.metrics[0]} first; wanted a score of which higher is better")
         check_labels(self.labels, self.class_weights)
         if self.number and (self.labels or self.class_weights):
-            raise ValueError("number: found with labels or class_weights; wanted classes or a number")
+            raise ValueError("number: found with labels or class_weights; wanted either classes or a number")
 
     @classmethod
     def named(cls, name: str) -> dict[str, Any] | None:
@@ -126,7 +126,7 @@ class Classify(LabeledFiles, Choice):
         labels = self.labels or sorted_labels(seen)
         check_f1(self.metrics, labels)
         if absent := [label for label in labels if label not in seen]:
-            say(f"{location}: no example of {', '.join(absent)} to learn from")
+            say(f"{location}: no training example has the label {', '.join(absent)}")
         return replace(self, labels=labels, class_weights=label_weights(self.class_weights, labels, seen))
 
     def features(self, records: Records, reader: TextReader) -> Features:
@@ -138,7 +138,7 @@ class Classify(LabeledFiles, Choice):
         return replace(self, pool=usual if head is None else getattr(head, "pool", None))
 
     def card_examples(self, records: Records) -> dict[str, str]:
-        """Return replacements for the example texts of the model card (`usage`): a short example of the records."""
+        """Return a short example of the records, as replacements for the texts of `usage`."""
         number = next((n for n, text in enumerate(records.texts) if is_short(text)), None)
         if number is None:
             return {}
@@ -184,7 +184,7 @@ class Classify(LabeledFiles, Choice):
 class Classifier(Task):
     def __init__(self, settings: Classify, model: ModelSettings, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
-        assert settings.labels or settings.number, "the training data say the labels: complete() comes first"
+        assert settings.labels or settings.number, "call complete() first: the training data determine the labels"
         self.labels, self.number, self.weights = settings.labels, settings.number, {"classify": 1.0}
         weights = settings.class_weights
         self.label_weights = LabelWeights(weights, self.labels) if isinstance(weights, dict) else None
@@ -226,13 +226,13 @@ class Classifier(Task):
         if learned.pairs:
             example, texts = f'{{"text": "{FIRST}", "text_pair": "{SECOND}"}}', "two texts"
         call = f"ask({example}, truncation=True, max_length={learned.length})"
-        does, note = f"tells the class of {texts}: " + ", ".join(f"`{label}`" for label in self.labels), ""
+        does, note = f"predicts the class of {texts}: " + ", ".join(f"`{label}`" for label in self.labels), ""
         if self.number:
             low, high = learned.ends
-            does = f"tells a number of {texts}, from {low:g} to {high:g}"
-            if (low, high) != UNIT and told_scale(self, learned) is None:
+            does = f"predicts a number for {texts}, from {low:g} to {high:g}"
+            if (low, high) != UNIT and rescalable(self, learned) is None:
                 call = f'{low:g} + {high - low:g} * {call}[0]["score"]'
-                note = "  # its class has no place for the scale"
+                note = "  # the class of transformers cannot store the scale"
         kind = "text-classification"
         return Usage(kind, does, in_python(name, f"{pipeline(kind, name)}print({call}){note}"))
 

@@ -1,10 +1,10 @@
-"""Pairs: vectors of texts, near each other where texts belong together: an anchor and its positive.
+"""Pairs: learn vectors of texts that are similar if texts belong together, as an anchor and its positive.
 
-    "What falls?" - "Rain falls ."   ->  states [L, D]  ->  pool  ->  vectors [D]  ->  nearer than all others
+    "What falls?" - "Rain falls ."   ->  states [L, D]  ->  pool  ->  vectors [D]  ->  more similar than others
 
-Every other text of a step is a negative, beside those that the files give; so a step is compared as a whole, however it
-is cut. Pairs with scores are learned from by these. How files are read, texts become rows, what losses there are and
-how predictions are scored: learn/embedding/.
+The other texts of a step are negatives, in addition to those of the files, so the loss is computed over a complete
+step, not over its micro-batches. Other losses learn from scores of pairs. learn/embedding/ reads files, makes rows,
+computes losses and scores predictions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ordsmed.learn.embedding.encoder import TERM, PairComparing, PairEncoder
 from ordsmed.learn.embedding.inputs import BY_SIMILARITY, OF_SCORES, Loss
 from ordsmed.learn.embedding.losses import Comparison, losses
 from ordsmed.learn.embedding.maxsim import TokenRows
-from ordsmed.learn.embedding.mining import Mining, found_by, with_added, with_negatives
+from ordsmed.learn.embedding.mining import Mining, mined_negatives, with_added, with_negatives
 from ordsmed.learn.embedding.outputs import PairFiles, PairPredictions
 from ordsmed.learn.embedding.records import PairRecords, read_records, records_of_pairs
 from ordsmed.learn.embedding.sparse import SparsePairEncoder
@@ -42,14 +42,14 @@ from ordsmed.text.labelled.tables import Format
 from ordsmed.text.tokenizer import Tokenizer
 
 SPECIAL = 2  # tokens around a text
-TEMPERATURE = 0.05  # default of most losses; in sentence-transformers scale = 20
+TEMPERATURE = 0.05  # the default; in sentence-transformers scale = 20
 SIMILARITY = ("normalize", "similarity", "temperature", "flops", "flops_warmup", "symmetric", "margin", "widths")
 COMPARED_BY = ("head", "loss", "pool", *SIMILARITY, "proportions", "token_width")
 OF_TOKENS = ("token_width", "query_length", "expand", "skip_punctuation")
 TOKEN_WIDTH = 128  # as ColBERT has it
-FLOPS = (5e-5, 3e-5)  # of sparse vectors, as in the examples of sentence-transformers
-COSINES = "task.normalize=true and dense ones: its scores are cosines"
-SHORTEST = 1e-12  # least length that a vector is divided by, as in torch
+FLOPS = (5e-5, 3e-5)  # the default of `flops`, as in the examples of sentence-transformers
+COSINES = "task.normalize=true and dense vectors, because its scores are cosines"
+MIN_NORM = 1e-12  # by which a vector is divided at least, as in torch
 COMPARED = 64  # batch size of the loss of dev files
 
 
@@ -58,61 +58,63 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
     """Vectors of texts, from pairs of texts that belong together."""
 
     head: Literal["dense", "sparse", "multi-vector"] = "dense"
-    """dense: a vector as wide as the network; sparse: a weight for each piece of the vocabulary, most of them 0, by the
-    masked-LM head of the pretrained model (SPLADE); multi-vector: a vector for each token (late interaction, ColBERT),
-    texts compared by MaxSim"""
+    """dense: a vector of the network's width; sparse: a weight for each token of the vocabulary, most of them 0, by the
+    masked-LM head of the pretrained model (SPLADE); multi-vector: a vector for each token, compared by MaxSim (late
+    interaction, ColBERT)"""
     loss: Loss | None = None
-    """infonce: the positive among all texts of the step; cosent: pairs in the order of their scores; cosine_mse: the
-    score as the cosine; margin_mse, kl: a cross-encoder's scores of positive and negatives; left out: cosent where each
-    pair has a score and no negatives, else infonce"""
+    """infonce: find the positive among all texts of the step; cosent: order pairs by their scores; cosine_mse: predict
+    the score as the cosine; margin_mse, kl: learn a cross-encoder's scores of positive and negatives; left out: cosent
+    if each pair has a score and no negatives, else infonce"""
     pool: Literal["mean", "first", "last"] | None = None
-    """which vector is a text's: the mean of its tokens, or that of the first or last; left out: mean, of causal last"""
+    """the vector of a text: the mean of its tokens, or the first or last; left out: last for causal networks, else
+    mean"""
     normalize: bool | None = None
-    """vectors of length 1, compared by their cosine; false: by their product; left out: true, of sparse ones false"""
+    """normalize vectors to length 1 and compare them by cosine; false: by dot product; left out: true, except sparse
+    ones"""
     similarity: Literal["cosine", "dot"] | None = None
-    """dense: how they are compared where `normalize` does not tell: with normalize=false cosine leaves vectors as long
-    as they are (similarity_fn_name); left out: as normalize tells"""
+    """dense: how vectors are compared (similarity_fn_name); cosine with normalize=false does not change their lengths;
+    left out: by `normalize`"""
     temperature: float | None = None
-    """similarities are divided by it; left out: 0.05, of kl, sparse and multi-vector 1; elsewhere its inverse: scale =
-    20"""
+    """similarities are divided by it; left out: 1 for kl, sparse and multi-vector, else 0.05; elsewhere its inverse:
+    scale = 20"""
     flops: tuple[float, ...] = ()
-    """sparse: how much the loss counts the work of a search, by words of anchors and of texts that are found; left out:
-    [5e-5, 3e-5]; elsewhere query_regularizer_weight, document_regularizer_weight"""
+    """sparse: weights of the FLOPS regularizer of anchors and of other texts; left out: [5e-5, 3e-5];
+    elsewhere query_regularizer_weight, document_regularizer_weight"""
     flops_warmup: int = 0
-    """sparse: steps in which `flops` grows from 0, as the square of the step; elsewhere a third of all steps"""
+    """sparse: steps in which `flops` grows quadratically from 0; elsewhere a third of all steps"""
     symmetric: bool = False
-    """infonce: each positive finds its anchor among all, too"""
+    """infonce: also find each positive's anchor among all anchors"""
     margin: float | None = None
-    """infonce: what is more like the anchor than the positive is, by so much, counts as no negative"""
+    """infonce: ignore a text as a negative if its similarity to the anchor exceeds the positive's by this margin"""
     widths: tuple[int, ...] = ()
-    """fronts of the vector that are to be vectors as well: [256, 128, 64]; elsewhere matryoshka_dims"""
+    """lengths of prefixes that are trained as vectors too: [256, 128, 64]; elsewhere matryoshka_dims"""
     query: str = ""
-    """written before anchors, in training and ever after (`query: `)"""
+    """prompt before anchors, in training and inference (`query: `)"""
     passage: str = ""
-    """written before positives and negatives (`passage: `)"""
+    """prompt before positives and negatives (`passage: `)"""
     mine: int = 0
-    """so many hard negatives for each pair to learn from: texts of the files that BM25 finds for the anchor"""
+    """number of hard negatives for each training pair: texts of the files that BM25 finds for the anchor"""
     mining: Mining = field(default_factory=Mining)
-    """more of them, which the model in training finds"""
+    """hard negatives that the model finds during training"""
     proportions: tuple[float, ...] = ()
-    """how often a step is of each of the files of `train`; left out: as often as they are large"""
+    """relative number of steps from each file of `train`; left out: proportional to their sizes"""
     length: int = 256
-    """tokens of the longest text; longer ones are cut; elsewhere max_seq_length"""
+    """maximum tokens of a text; longer ones are truncated; elsewhere max_seq_length"""
     token_width: int = TOKEN_WIDTH
-    """multi-vector: numbers of each token's vector"""
+    """multi-vector: dimension of each token's vector"""
     query_length: int = 0
-    """multi-vector: tokens of the longest anchor; 0: as of other texts"""
+    """multi-vector: maximum tokens of an anchor; 0: as `length`"""
     expand: int = 0
-    """multi-vector: shorter anchors are filled up to so many tokens by masks, which search as well (ColBERT: 32); 0:
-    they are not; elsewhere query_expansion"""
+    """multi-vector: pad shorter anchors to this many tokens with masks, which get vectors too (ColBERT: 32); 0: no
+    padding; elsewhere query_expansion"""
     skip_punctuation: bool = False
-    """multi-vector: signs of punctuation of positives and negatives get no vector; elsewhere skiplist_words"""
+    """multi-vector: no vectors for punctuation in positives and negatives; elsewhere skiplist_words"""
     format: Format | None = None
-    """of the files; left out: as their names end"""
+    """format of the files; left out: by their suffix"""
     header: bool = True
-    """does the first line of TSV and CSV name the columns?"""
+    """whether the first line of TSV and CSV has the names of columns"""
     errors: read.Errors = "strict"
-    """bytes that are no UTF-8: refused, or replaced and counted"""
+    """bytes that are not UTF-8: strict: an error; otherwise replaced and counted"""
 
     role: ClassVar[str] = "pairs"
     FORMAT: ClassVar[str] = "sentence-transformers"
@@ -125,18 +127,16 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
     def __post_init__(self) -> None:
         or_more(self, length=1, mine=0, flops_warmup=0, token_width=1, query_length=0, expand=0)
         if self.top != Top():
-            raise ValueError("top: found layers; wanted none: a text's vector is pooled from the network's own states")
+            raise ValueError("top: found layers; wanted none: a text's vector is pooled from the states of the network")
         if self.temperature is not None and not self.temperature > 0:
             raise ValueError(f"temperature: found {self.temperature:g}; wanted above 0")
         if self.loss not in (None, "infonce"):
             for name, usual in (("symmetric", False), ("margin", None)):
                 if getattr(self, name) != usual:
-                    raise ValueError(f"{name}: found with {self.loss}; wanted it with infonce alone")
+                    raise ValueError(f"{name}: found with {self.loss}; wanted it with infonce only")
         _check_head(self)
         if self.loss == "cosine_mse" and not self.by_cosine:
-            raise ValueError(
-                f"loss: found cosine_mse with vectors that are compared by their product; wanted {COSINES}"
-            )
+            raise ValueError(f"loss: found cosine_mse with vectors that are compared by dot product; wanted {COSINES}")
         if list(self.widths) != sorted(set(self.widths), reverse=True) or min(self.widths, default=1) < 1:
             raise ValueError(f"widths: found {list(self.widths)}; wanted whole numbers, the largest first")
         if min(self.proportions, default=1) <= 0:
@@ -181,9 +181,9 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         if loss in OF_SCORES:
             inputs.check_scores(records, loss)
         elif not np.isnan(records.gold).all():
-            say(f"{records.files[0]}: scores are not read by {loss}; task.loss chooses another loss")
+            say(f"{records.files[0]}: {loss} does not use scores; task.loss chooses another loss")
         if self.mining.count and loss != "infonce":
-            raise RecipeError("task.mining", f"found with {loss}, which learns from scores", "it with infonce alone")
+            raise RecipeError("task.mining", f"found with {loss}, which learns from scores", "it with infonce only")
         return replace(self, loss=loss)
 
     def features(self, records: PairRecords, reader: TextReader) -> Features:
@@ -194,7 +194,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
     def rows(self, features: Features, packing: Packing, batch: int, *key: object) -> ExampleRows:
         rows = inputs.RecordRows(features, packing, *key, batch=batch, proportions=self.proportions)
         if self.loss == "infonce" and batch < 2 and int(np.diff(rows.first).min()) < 3:
-            problem = f"found {batch}, with pairs that have no negatives of their own"
+            problem = f"found {batch}, with pairs without negatives"
             raise RecipeError("batch", problem, "2 or more: other texts of the step are the negatives")
         return rows
 
@@ -202,7 +202,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         return self.mining.steps(epoch) if self.mining.count else None
 
     def chosen(self, records: PairRecords, answers: Arrays, *key: object) -> Ints:
-        return found_by(self._vectors_of(answers), records, self.mining, *key)
+        return mined_negatives(self._vectors_of(answers), records, self.mining, *key)
 
     def with_chosen(self, features: Features, chosen: Ints) -> Features:
         more = features.more
@@ -210,14 +210,16 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         return replace(features, more={**more, "first": first, "members": members, "scores": scores})
 
     def token_vectors(self, tokenizer: Tokenizer) -> TokenVectors:
-        """Return how tokens get vectors with this tokenizer; raise an error for settings that it cannot serve."""
+        """Return how tokens get vectors; raise an error if the tokenizer does not support the settings."""
         prompts, query_length = {"query": self.query, "passage": self.passage}, self.query_length or self.length
         skipped = tuple(tokens.punctuation(tokenizer).values()) if self.skip_punctuation else ()
         if self.skip_punctuation and (tokenizer.whole_words or not skipped):
-            problem, wanted = "found true; no sign of punctuation is a token by itself", "another tokenizer, or false"
+            problem, wanted = "found true; no punctuation character is a single token", "another tokenizer, or false"
             raise RecipeError("task.skip_punctuation", problem, wanted)
         if self.expand and tokenizer.mask is None:
-            raise RecipeError("task.expand", f"found {self.expand}; the tokenizer has no mask", "0, or one that has")
+            raise RecipeError(
+                "task.expand", f"found {self.expand}; the tokenizer has no mask", "0, or another tokenizer"
+            )
         filler = tokenizer.mask or 0
         return TokenVectors(
             self.token_width, prompts, self.length, query_length, self.expand, filler, skipped, self.widths
@@ -231,13 +233,13 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         if is_tokens:
             return TokenPairEncoder(model, tokenizer.vocabulary, self.token_vectors(tokenizer), self.comparison)
         if self.pool == "first" and model.capabilities.causal:
-            raise RecipeError("task.pool", "found first; the first token of a causal model sees no other", "last")
+            raise RecipeError("task.pool", "found first; the first token of a causal model sees no other token", "last")
         pool = self.pool or ("last" if model.capabilities.causal else "mean")
         prompts = {"query": self.query, "passage": self.passage}
         if self.head == "sparse":
             if model.capabilities.causal or "head" not in model.architectures:
                 problem = f"found sparse; a {kind_of(model)} has no masked-LM head"
-                raise RecipeError("task.head", problem, "a network that has one, or dense")
+                raise RecipeError("task.head", problem, "another network, or dense")
             options = TextVectors("max", normalize=False, prompts=prompts, length=self.length, sparse=True)
             return SparsePairEncoder(model, tokenizer.vocabulary, options, self.comparison)
         vectors = TextVectors(pool, self.unit, prompts, self.length, self.widths, compared=self.similarity)
@@ -249,8 +251,8 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         usual = 1.0 if loss == "kl" or self.head != "dense" else TEMPERATURE
         temperature = usual if self.temperature is None else self.temperature
         flops = (self.flops or FLOPS) if self.head == "sparse" else ()
-        alike = loss, temperature, self.by_cosine, self.symmetric, self.margin, self.widths
-        return Comparison(*alike, flops, self.flops_warmup)
+        options = loss, temperature, self.by_cosine, self.symmetric, self.margin, self.widths
+        return Comparison(*options, flops, self.flops_warmup)
 
     def predictions(self, records: PairRecords, features: Features, answers: Arrays) -> PairPredictions:
         return outputs.predictions(records, self._compared(features, answers))
@@ -262,7 +264,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         return outputs.count_scored(records, by_scores=self.record == "spearman")
 
     def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
-        """Return the mean loss of dev files, in batches of COMPARED records, in their order."""
+        """Return the mean loss of dev files, in batches of COMPARED consecutive records."""
         rows = inputs.RecordRows(features, Packing(0), batch=COMPARED)
         if self.loss in OF_SCORES and np.isnan(rows.scores[rows.first[:-1] + 1]).any():
             return {}
@@ -278,7 +280,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         return outputs.guesses(records)
 
     def _compared(self, features: Features, answers: Arrays) -> outputs.Vectors:
-        """Return vectors whose products are the similarities, or the vectors of tokens."""
+        """Return vectors whose dot products are the similarities, or the vectors of tokens."""
         if "vector" not in answers:
             return TokenRows(answers["vectors"], features.starts)
         return self._vectors_of(answers)
@@ -288,7 +290,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         if not self.by_cosine or self.unit:
             return vectors
         lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-        return np.asarray(vectors / np.maximum(lengths, SHORTEST), np.float32)
+        return np.asarray(vectors / np.maximum(lengths, MIN_NORM), np.float32)
 
 
 def _check_head(task: TextPairs) -> None:
@@ -296,20 +298,20 @@ def _check_head(task: TextPairs) -> None:
     if task.head == "sparse":
         dense_only |= {"normalize": task.normalize is True, "widths": bool(task.widths)}
     for name in (name for name, is_set in dense_only.items() if is_set and task.head != "dense"):
-        raise ValueError(f"{name}: found with {task.head} vectors; wanted it with dense ones alone")
+        raise ValueError(f"{name}: found with {task.head} vectors; wanted it with dense vectors only")
     for name in ("flops", "flops_warmup"):
         if getattr(task, name) and task.head != "sparse":
-            raise ValueError(f"{name}: found with {task.head} vectors; wanted it with task.head=sparse alone")
+            raise ValueError(f"{name}: found with {task.head} vectors; wanted it with task.head=sparse only")
     if task.mining.count and task.head == "multi-vector":
-        raise ValueError("mining: found with multi-vector vectors; wanted it with dense or sparse ones")
+        raise ValueError("mining: found with multi-vector vectors; wanted it with dense or sparse vectors")
     if len(task.flops) not in (0, 2) or min(task.flops, default=0) < 0:
         raise ValueError(f"flops: found {list(task.flops)}; wanted two numbers of 0 or more, of anchors and candidates")
     for name in OF_TOKENS:
         if task.head != "multi-vector" and getattr(task, name) != getattr(TextPairs, name):
-            raise ValueError(f"{name}: found with {task.head} vectors; wanted it with task.head=multi-vector alone")
+            raise ValueError(f"{name}: found with {task.head} vectors; wanted it with task.head=multi-vector only")
     if task.head == "multi-vector" and task.loss == "cosine_mse":
         raise ValueError("loss: found cosine_mse with sums of cosines; wanted cosent, or task.head=dense")
     longest = task.query_length or task.length
     for name, value, most in (("query_length", longest, task.length), ("expand", task.expand, longest)):
         if value > most:
-            raise ValueError(f"{name}: found {value}; wanted at most {most}, tokens of the longest one")
+            raise ValueError(f"{name}: found {value}; wanted at most {most}, the maximum length")

@@ -1,9 +1,9 @@
-"""Rerank: one score for a question and a text that are read together, from pairs and what does not belong to them.
+"""Rerank: predict one score for a question and a text that are read together (a cross-encoder).
 
     "What falls?", "Rain falls ."   ->  [CLS] ... [SEP] ... [SEP]  ->  head  ->  0.97
 
-It puts what a search found in a better order (a cross-encoder). Files are those of the task pairs; each candidate of a
-pair, its positive and every negative, is an example. How they are read and scored: learn/embedding/.
+The scores sort the results of a search. Files are those of the task pairs; each candidate of a pair, its positive and
+every negative, is an example. learn/embedding/ reads and scores them.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class Rerank(Files, PairFiles, Choice):
     """One score for a question and a text."""
 
     loss: ScoreLoss | None = None
-    """bce: the share to which it is right, 1 for positives and 0 for negatives, or a score from 0 to 1; mse: the score
-    itself, such as another cross-encoder's; left out: bce, of scores beyond 0 and 1 mse"""
+    """bce: learn a probability from labels, 1 for positives and 0 for negatives, or from scores from 0 to 1; mse: learn
+    scores, such as those of another cross-encoder; left out: mse if scores are outside 0 to 1, else bce"""
     mine: int = 0
-    """so many more negatives a pair: texts of the files that BM25 finds for the anchor"""
+    """number of negatives to add to each pair: texts of the files that BM25 finds for the anchor"""
     length: int = 256
-    """tokens of the longest pair; longer ones are cut, the longer text first; elsewhere max_seq_length"""
+    """maximum tokens of a pair; longer ones are truncated, the longer text first; elsewhere max_seq_length"""
     format: Format | None = None
-    """of the files; left out: as their names end"""
+    """format of the files; left out: by their suffix"""
     header: bool = True
-    """does the first line of TSV and CSV name the columns?"""
+    """whether the first line of TSV and CSV has the names of columns"""
     errors: read.Errors = "strict"
-    """bytes that are no UTF-8: refused, or replaced and counted"""
+    """bytes that are not UTF-8: strict: an error; otherwise replaced and counted"""
 
     role: ClassVar[str] = "classify"
     METHOD: ClassVar[str] = "classify"
@@ -70,9 +70,9 @@ class Rerank(Files, PairFiles, Choice):
         records = read_records(paths, self.format, self.errors, header=self.header)
         records = with_negatives(records, self.mine) if self.mine else records
         if not records.negatives and np.isnan(records.gold).all():
-            wanted = "negatives or scores, to tell what is right from what is not"
-            remedy = "task.mine=4 takes texts that BM25 finds as negatives"
-            raise DataError(records.files[0], "pairs alone", wanted, remedy)
+            wanted = "negatives or scores, from which to learn"
+            remedy = "task.mine=4 adds texts that BM25 finds as negatives"
+            raise DataError(records.files[0], "only pairs", wanted, remedy)
         return records
 
     def about(self, texts: Sequence[str], seconds: Sequence[str]) -> PairRecords:
@@ -83,7 +83,7 @@ class Rerank(Files, PairFiles, Choice):
         beyond = bool(len(known)) and bool(known.min() < 0 or known.max() > 1)
         if self.loss == "bce" and beyond:
             problem = f"scores from {known.min():g} to {known.max():g}"
-            raise DataError(records.files[0], problem, "scores from 0 to 1, as bce learns", "task.loss=mse")
+            raise DataError(records.files[0], problem, "scores from 0 to 1 for bce", "task.loss=mse")
         return replace(self, loss=self.loss or ("mse" if beyond else "bce"))
 
     def features(self, records: PairRecords, reader: TextReader) -> Features:

@@ -1,9 +1,9 @@
-"""Questions answered by a part of a text, or by nothing: SQuAD 1.1 and 2.0, with two heads.
+"""Extractive question answering (SQuAD 1.1 and 2.0), with a choice of two heads.
 
     question, context -> windows of [CLS] question [SEP] context [SEP] -> scores of starts and ends -> the best span
 
-The first token means "no answer": for windows that do not hold it, and in 2.0 for questions that have none. How files
-are read, texts become windows and answers are decoded: learn/question_answering/.
+The first token means "no answer": it is the target in windows without the answer, and in 2.0 for questions without one.
+learn/question_answering/ reads files, splits texts into windows and decodes answers.
 """
 
 from __future__ import annotations
@@ -89,39 +89,41 @@ class Squad(Files, Choice):
     EXAMPLE: ClassVar[tuple[str, ...]] = ("Where is it?", "It is here.")
     MADE_UP: ClassVar[str] = "questions.json"
     errors: Errors = "strict"
-    """bytes that are no UTF-8: refused, or replaced and counted"""
+    """bytes that are not UTF-8: strict: an error; otherwise replaced and counted"""
     version: Literal["1.1", "2.0"] = "1.1"
-    """of SQuAD: every question has an answer (1.1), or some have none (2.0); elsewhere version_2_with_negative"""
+    """version of SQuAD: all questions have an answer (1.1), or some have none (2.0); elsewhere
+    version_2_with_negative"""
     length: int = 384
     """tokens of an example: special tokens, question and a window of the context; elsewhere max_seq_length"""
     stride: int = 128
-    """stride: tokens from one window of a long context to the next; elsewhere doc_stride"""
+    """tokens from the start of a window of a long context to the next; elsewhere doc_stride"""
     overlap: bool = False
-    """stride is how many tokens a window shares with the one before, as transformers counts"""
+    """`stride` is the number of tokens that two windows share, as in transformers"""
     longest_question: int = 64
-    """tokens of a question; longer ones are cut; elsewhere max_query_length"""
+    """maximum tokens of a question; longer ones are truncated; elsewhere max_query_length"""
     lowercase: bool = False
-    """texts are read in lower case, whatever the tokenizer keeps; answers are given as they are in the text"""
+    """lowercase texts before the tokenizer; answers keep the case of the text"""
     head: Literal["independent", "joint"] = "independent"
-    """starts and ends are scored apart, or ends given a start (joint: found by beams)"""
+    """independent: score starts and ends separately; joint: score ends given a start, with beam search"""
     form: Literal["nvidia", "google"] = "nvidia"
-    """joint: its layers as in NVIDIA's ELECTRA, or as in Google's"""
+    """joint: layers as in NVIDIA's ELECTRA, or as in Google's"""
     beam: int = 5
-    """joint: starts that are tried, and ends of each"""
+    """joint: number of starts, and of ends for each start"""
     answerable_weight: float = 0.5
     """joint, 2.0: weight of the loss of recognizing questions without an answer"""
     impossible_windows: bool | None = None
-    """joint, 2.0: a window without the answer counts as a question that has none; left out: yes by NVIDIA's form"""
+    """joint, 2.0: label windows without the answer as having none; left out: true for NVIDIA's form"""
     n_best: int = 20
     """answers kept for each question, in nbest_predictions.json; elsewhere n_best_size"""
     longest_answer: int = 30
     """longest answer, in tokens; elsewhere max_answer_length"""
     search: Literal["all", "tops"] = "all"
-    """independent: all pairs of a start and an end, or of the n_best starts and ends alone (as the references do)"""
+    """independent: search all pairs of a start and an end, or pairs of the n_best starts and ends (reference
+    scripts)"""
     threshold: float | Literal["dev"] = 0.0
-    """2.0: null odds above which there is no answer; "dev": where F1 is best on the dev files"""
+    """2.0: null odds above which a question gets no answer; "dev": the threshold with the best F1 on the dev files"""
     whole_words: bool = False
-    """answers cut no word: one that begins or ends inside a word is widened to hold it, in any script"""
+    """extend answers that begin or end inside a word to the complete word, in any script"""
 
     def __post_init__(self) -> None:
         or_more(self, length=2, stride=1, longest_question=1, beam=1, n_best=1, longest_answer=1)
@@ -162,7 +164,7 @@ class Squad(Files, Choice):
         records = files.read(paths, self.errors, refuse=self.refuse, learning=learning)
         of_dev = not learning and self.refuse and self.threshold == "dev" and tuple(paths) == self.paths("dev")
         if of_dev and records.known and all(question.answers for question in records.questions):
-            problem = '"dev", but every question of the dev files has an answer, so nothing shows when to give none'
+            problem = '"dev", but no question of the dev files is unanswerable'
             raise RecipeError("task.threshold", problem, "a number such as 0.0, or dev files with such questions")
         return records
 
@@ -188,8 +190,8 @@ class Squad(Files, Choice):
             problem = f"{self.length}, more than the model's {model.longest()} positions"
             raise RecipeError("task.length", problem, "", f"use task.length={model.longest()}")
         if self.refuse and model.capabilities.causal:
-            problem = '"2.0" with a causal network, whose first token, which stands for "no answer", sees no text'
-            raise RecipeError("task.version", problem, '"1.1", or a network that reads both ways')
+            problem = '"2.0" with a causal network, whose first token, which means "no answer", sees no text'
+            raise RecipeError("task.version", problem, '"1.1", or a bidirectional network')
         return (Joint if self.head == "joint" else Independent)(self, model, tokenizer.vocabulary)
 
     def predictions(self, records: QuestionRecords, features: Features, answers: Arrays) -> list[Answered]:
@@ -203,7 +205,7 @@ class Squad(Files, Choice):
         if not self.refuse or self.threshold != "dev":
             return self
         if not records.known:
-            problem = '"dev", but no right answers tell which is best'
+            problem = '"dev", but the right answers are not known'
             raise RecipeError("task.threshold", problem, "a number such as 0.0")
         best = outputs.best_threshold(records, self._decoded(records, features, answers))
         return dataclasses.replace(self, threshold=best)
@@ -230,7 +232,7 @@ class Squad(Files, Choice):
 
 
 class Independent(Task):
-    """A head with two scores per token: the answer starts here, the answer ends here."""
+    """A head with two scores per token, as the start and as the end of the answer."""
 
     span: nn.Module
     by_token = ("start", "end")
@@ -255,11 +257,11 @@ class Independent(Task):
         return scores
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Squad) -> Usage:
-        """Return usage without a pipeline, which transformers no longer has, for a context of one window."""
+        """Return code for a context of one window; current transformers has no pipeline for this task."""
         texts = "question.lower(), context.lower()" if learned.lowercase else "question, context"
         threshold = 0.0 if learned.threshold == "dev" else learned.threshold
         none = f"scores[0, 0] - best.max() > {threshold}"
-        answer = "context[places[start][0] : places[end][1]]"
+        answer = "context[offsets[start][0] : offsets[end][1]]"
         answer = f'"no answer" if {none} else {answer}' if learned.refuse else answer
         code = f"""import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
@@ -267,18 +269,18 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 {loaded("AutoModelForQuestionAnswering", name, ".eval()")}\
 question, context = "{QUESTION}", "{CONTEXT}"
 
-asked = tokenizer({texts}, truncation="only_second", max_length={learned.length},
+inputs = tokenizer({texts}, truncation="only_second", max_length={learned.length},
                   return_offsets_mapping=True, return_tensors="pt")
-places, inside = asked.pop("offset_mapping")[0].tolist(), torch.tensor([n == 1 for n in asked.sequence_ids()])
+offsets, inside = inputs.pop("offset_mapping")[0].tolist(), torch.tensor([n == 1 for n in inputs.sequence_ids()])
 with torch.no_grad():
-    said = model(**asked)
-scores = said.start_logits[0][:, None] + said.end_logits[0]
+    output = model(**inputs)
+scores = output.start_logits[0][:, None] + output.end_logits[0]
 allowed = (inside[:, None] & inside).triu().tril({learned.longest_answer - 1})
 best = scores.masked_fill(~allowed, float("-inf"))
 start, end = divmod(int(best.argmax()), len(inside))
 print({answer})
 """
-        none = ", or says that it holds no answer" if learned.refuse else ""
+        none = ", or reports that there is no answer" if learned.refuse else ""
         return Usage("question-answering", f"answers a question by a part of a text{none}", in_python(name, code))
 
 

@@ -3,8 +3,8 @@
     Newts   B-ANIMAL        [CLS] new ##ts swim [SEP]        new  -> Newts   B-ANIMAL
     swim    O          ->          ^        ^           ->   swim -> swim    O
 
-Tags such as B-PER, I-PER and O mark spans: what counts is then how many spans are right, else how many words have the
-right tag. How sentences become tokens and predictions are scored and written: learn/tagging/.
+Tags such as B-PER, I-PER and O mark spans, and spans are scored; otherwise the tags of words are scored. learn/tagging/
+encodes sentences, and scores and writes predictions.
 """
 
 from __future__ import annotations
@@ -48,25 +48,27 @@ class Tag(Files, Choice):
     """A tag for each word."""
 
     column: str | int = -1
-    """of the tags: upos, xpos, feats, feats:KEY, misc:KEY (misc:name in NorNE) or its number, -1 the last"""
+    """column of the tags: upos, xpos, feats, feats:KEY, misc:KEY (misc:name in NorNE), or its number, -1 for the
+    last"""
     word: int = 1
-    """number of the words' column, in files that are not CoNLL-U"""
+    """number of the column of words, in files that are not CoNLL-U"""
     errors: read.Errors = "strict"
-    """bytes that are no UTF-8: refused, or replaced and counted"""
+    """bytes that are not UTF-8: strict: an error; otherwise replaced and counted"""
     labels: tuple[str, ...] = ()
-    """the tags in their order, as they are learned; left out: those of the training data, sorted"""
+    """the tags that are learned, in this order; left out: those of the training data, sorted"""
     scheme: spans.Scheme | None = None
-    """how spans are written to be learned: IOB1, IOB2, IOBES or BILOU; left out: as in the files"""
+    """tagging scheme for learning: IOB1, IOB2, IOBES or BILOU; left out: that of the files"""
     file_scheme: spans.Scheme | None = None
-    """how spans are written in predictions; left out: as in the training data"""
+    """tagging scheme of predictions; left out: that of the training data"""
     repair_tags: bool = True
-    """write spans well-formed, whatever order their tags are predicted in; how many are right does not change by it"""
+    """rewrite predicted tags as well-formed spans; this does not change which spans are right"""
     length: int = 256
-    """tokens of the longest row, with special ones; longer sentences are read in windows; elsewhere max_seq_length"""
+    """maximum tokens of a row, with special tokens; longer sentences are split into windows; elsewhere
+    max_seq_length"""
     stride: int | None = None
-    """stride: tokens from one window to the next; left out: half of a window"""
+    """tokens from the start of a window to the next; left out: half of a window"""
     class_weights: ClassWeights = None
-    """weight of each label in the loss, 1 if not given; balanced: all labels alike, however often they are"""
+    """weight of each label in the loss, by default 1; balanced: the same total weight for each label"""
 
     METHOD: ClassVar[str] = "tag"
     VERBS: ClassVar[tuple[str, ...]] = ("tag",)
@@ -92,7 +94,7 @@ class Tag(Files, Choice):
             raise ValueError("word: found 0; wanted a column's number: 1 is the first, -1 the last")
         check_labels(self.labels, self.class_weights)
         if self.labels and self.scheme and not self.of_spans:
-            raise ValueError(f"scheme: found {self.scheme} with labels that mark no spans; wanted B-PER and the like")
+            raise ValueError(f"scheme: found {self.scheme} with labels that are not spans; wanted labels such as B-PER")
         or_more(self, length=1, stride=1)
 
     @classmethod
@@ -142,8 +144,8 @@ class Tag(Files, Choice):
         labels = self.labels or tuple(sorted(counts))
         known = [label for label in labels if counts[label]]
         if len(known) < 2:
-            tags = f"no tag but {known[0]}" if known else "none of the labels"
-            raise DataError(records.starts[0], f"the words have {tags}", "two different ones at least")
+            tags = f"the only tag {known[0]}" if known else "none of the labels"
+            raise DataError(records.starts[0], f"the words have {tags}", "at least two different tags")
         weights = label_weights(self.class_weights, labels, counts)
         return replace(self, labels=labels, file_scheme=file_scheme, class_weights=weights)
 
@@ -153,13 +155,13 @@ class Tag(Files, Choice):
         odd = {tag for tag in tags if not is_span(tag)} or {tag for tag in tags - {"O"} if "-" not in tag} or tags
         location, tag = first_of(odd, records, records.tags)
         if self.scheme and tags == {"O"}:
-            raise DataError(location, "no tag but O", "spans to write in a scheme: B-PER and the like", OTHER_COLUMN)
+            raise DataError(location, "the only tag O", "spans for the scheme, such as B-PER", OTHER_COLUMN)
         if self.scheme:
             next_to = f" next to {min(tags - odd - {'O'})}" if tags - odd - {"O"} else ""
             problem = f"{self.scheme}, but {location} has the tag {tag}{next_to}"
-            raise RecipeError("task.scheme", problem, "O, B-PER and the like")
+            raise RecipeError("task.scheme", problem, "O and tags such as B-PER")
         if "O" in tags and any(tag.startswith("B-") for tag in tags):
-            say(f"{location}: with tags such as {tag} not all mark spans, so each word's tag counts by itself")
+            say(f"{location}: tags such as {tag} are not spans, so the tags of words are scored instead of spans")
 
     def features(self, records: TaggedSentences, reader: TextReader) -> Features:
         return inputs.features(records, reader, self.length, self.stride, self.labels, self.scheme)
@@ -208,7 +210,7 @@ class Tagger(Task):
     def __init__(self, settings: Tag, model: ModelSettings, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
         self.labels, self.weights, weights = settings.labels, {"tag": 1.0}, settings.class_weights
-        assert weights != "balanced", "complete() says how much"
+        assert weights != "balanced", "call complete() first: it replaces balanced by numbers"
         self.label_weights = LabelWeights(weights, self.labels) if weights else None
         self.add_head("tag", len(self.labels))
 
@@ -228,7 +230,8 @@ class Tagger(Task):
         return {"tag": by_example(tag, batch, 0).int(), "probability": by_example(probability, batch)}
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Tag) -> Usage:
-        kind, does = "token-classification", "tells the tag of each word: " + ", ".join(f"`{t}`" for t in self.labels)
+        kind = "token-classification"
+        does = "predicts the tag of each word: " + ", ".join(f"`{tag}`" for tag in self.labels)
         grouped = all(label == "O" or label[:2] in ("B-", "I-") for label in self.labels)
         code = pipeline(kind, name, ', aggregation_strategy="first"' if grouped else "")
         code += f'for found in ask("{SENTENCE}"):\n    print(found)\n'

@@ -1,8 +1,7 @@
 """Adagrad's step of a large table by one kernel that skips rows without gradient.
 
-Without weight decay, a zero gradient changes neither weight nor sum of squares. For rows that no batch has used, only
-the gradient is read; in a word table these are nearly all rows. The plain version is torch's, with seven passes over
-everything.
+Without weight decay, a zero gradient changes neither weight nor sum of squares. For nearly all rows of a word table, a
+batch has no gradient, so only the gradient is read. The plain version is torch's, with seven passes over everything.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ def step(
     weights: Tensor, sums: Tensor, gradients: Tensor, rate: float, epsilon: float = 0.0, decay: float = 0.0
 ) -> None:
     """Update contiguous fp32 weights and their sums of squared gradients, in place."""
-    assert weights.is_contiguous(), "weights are read from first to last"
-    assert sums.is_contiguous(), "sums are read from first to last"
-    assert gradients.is_contiguous(), "gradients are read from first to last"
+    assert weights.is_contiguous(), "weights must be contiguous"
+    assert sums.is_contiguous(), "sums must be contiguous"
+    assert gradients.is_contiguous(), "gradients must be contiguous"
     count = weights.numel()
     if count:
         grid = (triton.cdiv(count, TILE),)

@@ -22,7 +22,7 @@ from triton.language import tensor as Value  # the type of pointers and numbers
 
 from ordsmed.nn.kernels.noise import hashed
 from ordsmed.nn.kernels.ops import define
-from ordsmed.nn.kernels.trial import Shapes, alike
+from ordsmed.nn.kernels.trial import Shapes, close
 
 TILE = 4_096  # scores of a row that a program processes at a time
 BLOCK = tl.constexpr(128)  # neighboring words that form a block for draws, as in learn/sampling.py
@@ -79,8 +79,8 @@ def _rows(
             best = tl.maximum(best, highest)
     if DRAWS:
         word = block * BLOCK + within
-        its = tl.load(scores + word, mask=word < words, other=float("-inf")).to(tl.float32)
-        noisy = tl.where(word < words, its + _gumbel(key, word.to(tl.int64)), float("-inf"))
+        score_of = tl.load(scores + word, mask=word < words, other=float("-inf")).to(tl.float32)
+        noisy = tl.where(word < words, score_of + _gumbel(key, word.to(tl.int64)), float("-inf"))
         tl.store(drawn + row, tl.minimum(block * BLOCK + tl.argmax(noisy, 0), words - 1).to(tl.int64))
     loss = tl.log(total) + top - right
     tl.store(losses + row, loss)
@@ -98,7 +98,7 @@ def _rows(
 def _launch(
     scores: Tensor, targets: Tensor, keys: Tensor | None, words: int, lift: float, shares: bool
 ) -> tuple[Tensor, Tensor]:
-    losses, drawn = _made(scores, targets, keys, words, lift, shares)
+    losses, drawn = _outputs(scores, targets, keys, words, lift, shares)
     if not scores.numel():
         return losses, drawn
     width = scores.shape[1]
@@ -121,7 +121,7 @@ def _launch(
     return losses, drawn
 
 
-def _made(
+def _outputs(
     scores: Tensor, targets: Tensor, keys: Tensor | None, words: int, lift: float, shares: bool
 ) -> tuple[Tensor, Tensor]:
     losses = torch.empty(len(scores), dtype=torch.float32, device=scores.device)
@@ -132,7 +132,7 @@ _op = define(
     "cross_entropy(Tensor(a!) scores, Tensor targets, Tensor? keys, int words, float lift, bool shares)"
     " -> (Tensor, Tensor)",
     _launch,
-    _made,
+    _outputs,
 )
 
 
@@ -141,9 +141,9 @@ def cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Return each row's loss and, with `keys`, a word drawn for it; replace its scores by its shares times e^lift.
 
-    1 is subtracted from the shares of confident targets before. Scores from column `words` on must be -inf.
+    1 is subtracted from the shares of confident targets. Scores from column `words` on must be -inf.
     """
-    assert scores.stride(1) == 1, "a row's scores are read one after the other"
+    assert scores.stride(1) == 1, "scores of a row must be contiguous"
     keys = None if keys is None else keys.contiguous()
     pair: tuple[Tensor, Tensor] = _op(scores, targets.contiguous(), keys, words, lift, shares)
     return pair
@@ -171,10 +171,10 @@ def check(device: torch.device, shapes: Shapes) -> str:
         for keys in (None, targets):
             in_place = scores.clone()
             values, drawn = cross_entropy(in_place, targets, words, keys=keys, lift=lift)
-            if not (alike([values], [losses], torch.float32) and alike([in_place], [shares], shapes.dtype)):
+            if not (close([values], [losses], torch.float32) and close([in_place], [shares], shapes.dtype)):
                 return "other losses or shares than torch's"
             if not bool(((drawn >= 0) & (drawn < words)).all()):
-                return "words drawn that are none"
+                return "words outside the vocabulary"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""GELU's backward pass together with the gradient of the bias before it, which saves one pass over the widest tensors.
+"""GELU's backward pass with the gradient of the bias before it, which saves one pass over the widest tensors.
 
     z [N, C] = x @ weight.T + bias -> gelu(z)        gradients of gelu(z), z -> gradients of z, of bias
 
@@ -18,7 +18,7 @@ from triton.language import tensor as Value  # the type of pointers and numbers
 
 from ordsmed.nn.context import Context
 from ordsmed.nn.kernels.ops import define
-from ordsmed.nn.kernels.trial import Shapes, alike, exact, made
+from ordsmed.nn.kernels.trial import Shapes, close, in_fp32, random_tensor
 
 ROWS, STEP, COLUMNS = 128, 8, 128  # rows of a program, rows it processes at a time, and its columns
 
@@ -46,9 +46,9 @@ def _back(
         )
         x, gradient = tl.load(inputs + at, here, 0).to(tl.float32), tl.load(gradients + at, here, 0).to(tl.float32)
         if TANH:
-            bent = 2 * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)) - 1
-            steep = 0.7978845608028654 * (1 + 0.134145 * x * x)
-            gradient *= 0.5 * (1 + bent) + 0.5 * x * (1 - bent * bent) * steep
+            activated = 2 * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)) - 1
+            derivative = 0.7978845608028654 * (1 + 0.134145 * x * x)
+            gradient *= 0.5 * (1 + activated) + 0.5 * x * (1 - activated * activated) * derivative
         else:
             gradient *= 0.5 * (1 + tl.erf(x * 0.7071067811865476)) + x * tl.exp(-0.5 * x * x) * 0.3989422804014327
         tl.store(out + at, gradient.to(out.dtype.element_ty), here)
@@ -57,9 +57,9 @@ def _back(
 
 
 def _launch(gradients: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
-    assert gradients.is_contiguous(), "gradients are read row after row"
-    assert inputs.is_contiguous(), "what came in is read row after row"
-    out, sums = _made(gradients, inputs, tanh)
+    assert gradients.is_contiguous(), "gradients must be contiguous"
+    assert inputs.is_contiguous(), "inputs must be contiguous"
+    out, sums = _outputs(gradients, inputs, tanh)
     rows, width = inputs.shape
     if inputs.numel():
         grid = (len(sums), triton.cdiv(width, COLUMNS))
@@ -67,12 +67,12 @@ def _launch(gradients: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tens
     return out, sums
 
 
-def _made(gradients: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
+def _outputs(gradients: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
     groups = -(-len(inputs) // ROWS)
     return torch.empty_like(inputs), torch.empty(groups, inputs.shape[1], dtype=torch.float32, device=inputs.device)
 
 
-_op = define("gelu_backward(Tensor gradients, Tensor inputs, bool tanh) -> (Tensor, Tensor)", _launch, _made)
+_op = define("gelu_backward(Tensor gradients, Tensor inputs, bool tanh) -> (Tensor, Tensor)", _launch, _outputs)
 
 
 class _Gelu(torch.autograd.Function):
@@ -91,8 +91,8 @@ class _Gelu(torch.autograd.Function):
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor, *, tanh: bool) -> Tensor:
-    bent: Tensor = _Gelu.apply(F.linear(x, weight, bias.detach()), bias, tanh)  # type: ignore[no-untyped-call]
-    return bent
+    activated: Tensor = _Gelu.apply(F.linear(x, weight, bias.detach()), bias, tanh)  # type: ignore[no-untyped-call]
+    return activated
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor, *, tanh: bool) -> Tensor:
@@ -103,12 +103,12 @@ def check(device: torch.device, shapes: Shapes) -> str:
     """Compare the kernel's gradients with torch's on a few rows; return the difference in words, or an empty string."""
     noise = torch.Generator().manual_seed(0)
     for width, tanh in itertools.product(shapes.inner, (False, True)):
-        z, bias = made(noise, (ROWS + 2, width), device, shapes.dtype), made(noise, (width,), device)
+        z, bias = random_tensor(noise, (ROWS + 2, width), device, shapes.dtype), random_tensor(noise, (width,), device)
         above = torch.randn(z.shape, generator=noise).to(device, shapes.dtype)
         learned = torch.autograd.grad(_Gelu.apply(z, bias, tanh), (z, bias), above)  # type: ignore[no-untyped-call]
-        whole, gradient = exact(z)[0], above.float()
+        whole, gradient = in_fp32(z)[0], above.float()
         (to_z,) = torch.autograd.grad(F.gelu(whole, approximate="tanh" if tanh else "none"), whole, gradient)
-        if not alike(learned, [to_z, to_z.sum(0)], shapes.dtype):
+        if not close(learned, [to_z, to_z.sum(0)], shapes.dtype):
             return "other gradients than torch's"
     return ""
 

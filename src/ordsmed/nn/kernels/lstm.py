@@ -1,7 +1,7 @@
-"""The LSTM cell with projection and clipping, by two kernels per step for both directions in parallel.
+"""The LSTM cell with projection and clipping, by two kernels per step for all D directions in parallel.
 
-A step is two of torch's products and two kernels in each pass, for all D directions together. The plain version in
-nn/lstm.py launches about sixteen kernels per step and direction.
+A step is two of torch's products and two kernels in each pass. The plain version in nn/lstm.py launches about sixteen
+kernels per step and direction.
 
     ahead [D, T, B, 4C], bias [D, 4C] -> out [D, T, B, P], states [D, T, B, C]
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 from triton.language import tensor as Value  # the type of pointers and numbers
 
 from ordsmed.nn.context import Context
-from ordsmed.nn.kernels.trial import Shapes, alike, exact
+from ordsmed.nn.kernels.trial import Shapes, close, in_fp32
 
 BLOCK = 1_024
 
@@ -103,8 +103,8 @@ def _cell_back(
     g, o = tl.load(gates + at + 2 * CELLS, here, 0), tl.load(gates + at + 3 * CELLS, here, 0)
     c = tl.load(states + way * narrow + line * CELLS + cell, here, 0)
     gradient = tl.load(to_mixed + of_row, here, 0).to(tl.float32)
-    bent = _tanh(c)
-    to_state = tl.load(to_c + of_row, here, 0) + gradient * o * (1 - bent * bent)
+    squashed = _tanh(c)
+    to_state = tl.load(to_c + of_row, here, 0) + gradient * o * (1 - squashed * squashed)
     if CLIPS:
         to_state *= (tl.abs(c) < clip).to(tl.float32)
     old = tl.load(before + way * before_wide + line * CELLS + cell, here, 0)
@@ -112,7 +112,7 @@ def _cell_back(
     tl.store(gradients + at, (to_state * g * i * (1 - i)).to(kind), here)
     tl.store(gradients + at + CELLS, (to_state * old * f * (1 - f)).to(kind), here)
     tl.store(gradients + at + 2 * CELLS, (to_state * i * (1 - g * g)).to(kind), here)
-    tl.store(gradients + at + 3 * CELLS, (gradient * bent * o * (1 - o)).to(kind), here)
+    tl.store(gradients + at + 3 * CELLS, (gradient * squashed * o * (1 - o)).to(kind), here)
     tl.store(to_c + of_row, to_state * f, here)
 
 
@@ -135,7 +135,7 @@ def _leave(
 
 
 @triton.jit
-def _leave_back(
+def _project_back(
     above: Value,
     later: Value,
     out: Value,
@@ -226,7 +226,7 @@ class _SideBySide(torch.autograd.Function):
         later = above
         for t in reversed(range(steps)):
             before = states[:, t - 1] if t else first
-            _leave_back[out_grid](
+            _project_back[out_grid](
                 above[:, t],
                 later,
                 out[:, t],
@@ -303,10 +303,10 @@ def check(device: torch.device, shapes: Shapes) -> str:
             for shape, kind, by in zip(sizes, types, scales, strict=True)
         ]
         results = []
-        for way, (ahead, carry, project, bias, h, c) in ((side_by_side, tensors), (plain, exact(*tensors))):
+        for way, (ahead, carry, project, bias, h, c) in ((side_by_side, tensors), (plain, in_fp32(*tensors))):
             out, states = way(ahead, bias, h, c, carry, project, clips)
             results.append([out, states, *torch.autograd.grad(out.sin().sum(), (ahead, bias, carry, project))])
-        if not alike(results[0], results[1], dtype):
+        if not close(results[0], results[1], dtype):
             return "other states or gradients than torch's"
     return ""
 

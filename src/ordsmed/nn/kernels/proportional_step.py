@@ -1,4 +1,4 @@
-"""LAMB's step of many tensors by two kernels: one pass for moments, directions and norms, another for the weights.
+"""LAMB's step of many tensors by two kernels, one for moments, directions and norms and one for the weights.
 
 Tensors are cut into chunks, one per program; a table of addresses locates them. The plain version (learn/updates.py)
 makes about ten passes over everything and launches dozens of kernels.
@@ -26,7 +26,7 @@ def _fp32(addresses: Value, location: Value) -> Value:
 
 
 @triton.jit
-def _direct(
+def _find_directions(
     addresses: Value,
     sizes: Value,
     tensors: Value,
@@ -48,7 +48,7 @@ def _direct(
     firsts, seconds = _fp32(addresses, 2 * count + which), _fp32(addresses, 3 * count + which)
     along, size = _fp32(addresses, 4 * count + which), tl.load(sizes + which)
     epsilon, scale = tl.load(factors + which), tl.load(factors + count + which)
-    tall, long = tl.zeros((STEP,), tl.float32), tl.zeros((STEP,), tl.float32)
+    squares, direction_squares = tl.zeros((STEP,), tl.float32), tl.zeros((STEP,), tl.float32)
     for offset in range(0, SIZE, STEP):
         at = begin + offset + tl.arange(0, STEP)
         here = at < size
@@ -60,10 +60,10 @@ def _direct(
         tl.store(firsts + at, first, here)
         tl.store(seconds + at, second, here)
         tl.store(along + at, way, here)
-        tall += weight * weight
-        long += way * way
-    tl.store(parts + chunk, tl.sum(tall, 0))
-    tl.store(parts + chunks + chunk, tl.sum(long, 0))
+        squares += weight * weight
+        direction_squares += way * way
+    tl.store(parts + chunk, tl.sum(squares, 0))
+    tl.store(parts + chunks + chunk, tl.sum(direction_squares, 0))
 
 
 @triton.jit(do_not_specialize=["most"])
@@ -81,7 +81,7 @@ def _add_up(
 
 
 @triton.jit
-def _walk(
+def _update(
     addresses: Value,
     sizes: Value,
     tensors: Value,
@@ -111,13 +111,13 @@ def _cut(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor, 
     return first, second, third, fourth
 
 
-def _sent(numbers: list[int] | list[float], device: torch.device) -> Tensor:
+def _on_device(numbers: list[int] | list[float], device: torch.device) -> Tensor:
     kind = torch.int64 if isinstance(numbers[0], int) else torch.float32
     return torch.tensor(numbers, dtype=kind, pin_memory=device.type == "cuda").to(device, non_blocking=True)
 
 
 class Step:
-    """One step of some tensors: `directions`, then `walk` with rates computed from the norms."""
+    """One step of some tensors: `directions`, then `apply_update` with rates computed from the norms."""
 
     def __init__(
         self,
@@ -128,8 +128,8 @@ class Step:
     ) -> None:
         self.device, self.count = weights[0].device, len(weights)
         self.along = [torch.empty_like(weight) for weight in weights]
-        self.held = [*weights, *gradients, *firsts, *seconds, *self.along]
-        self.addresses = _sent([tensor.data_ptr() for tensor in self.held], self.device)
+        self.tensors = [*weights, *gradients, *firsts, *seconds, *self.along]
+        self.addresses = _on_device([tensor.data_ptr() for tensor in self.tensors], self.device)
         self.cut = _cut(tuple(weight.numel() for weight in weights), self.device)
 
     def directions(
@@ -142,8 +142,8 @@ class Step:
         sizes, tensors, begins, starts = self.cut
         chunks = len(tensors)
         parts = torch.empty(2, chunks, device=self.device)
-        factors = _sent([*map(float, epsilons), *map(float, scales)], self.device)
-        _direct[(chunks,)](
+        factors = _on_device([*map(float, epsilons), *map(float, scales)], self.device)
+        _find_directions[(chunks,)](
             self.addresses,
             sizes,
             tensors,
@@ -165,7 +165,7 @@ class Step:
 
     def apply_update(self, rates: Tensor) -> None:
         sizes, tensors, begins, _ = self.cut
-        _walk[(len(tensors),)](self.addresses, sizes, tensors, begins, rates.contiguous(), self.count, CHUNK, TILE)
+        _update[(len(tensors),)](self.addresses, sizes, tensors, begins, rates.contiguous(), self.count, CHUNK, TILE)
 
 
 def fits(tensors: Sequence[Tensor]) -> bool:
@@ -195,11 +195,11 @@ def plain(
 def check(device: torch.device, shapes: Shapes) -> str:
     """Compare a step of three tensors with `plain`; return the difference in words, or an empty string."""
     chance = torch.Generator().manual_seed(0)
-    begun = [[torch.rand(n, generator=chance).to(device) for n in (3, 700, 1_500)] for _ in range(4)]
-    results, references = ([[tensor.clone() for tensor in some] for some in begun] for _ in range(2))
+    start = [[torch.rand(n, generator=chance).to(device) for n in (3, 700, 1_500)] for _ in range(4)]
+    results, references = ([[tensor.clone() for tensor in tensors] for tensors in start] for _ in range(2))
     step = Step(*results)
-    tall, long = step.directions((0.9, 0.999), [1e-6] * 3, [1.0] * 3, 0.01).sqrt()
-    step.apply_update(0.1 * tall / long)
+    norms, direction_norms = step.directions((0.9, 0.999), [1e-6] * 3, [1.0] * 3, 0.01).sqrt()
+    step.apply_update(0.1 * norms / direction_norms)
     plain(references[0], references[1], references[2], references[3], (0.9, 0.999), 1e-6, 0.01, 0.1)
     pairs = zip([*results[0], *results[2], *results[3]], [*references[0], *references[2], *references[3]], strict=True)
     same = all(torch.allclose(result, reference, 1e-4, 1e-6) for result, reference in pairs)

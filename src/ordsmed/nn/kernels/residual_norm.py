@@ -28,11 +28,11 @@ from ordsmed.nn.context import Context
 from ordsmed.nn.dropout import Drop
 from ordsmed.nn.kernels.noise import hashed
 from ordsmed.nn.kernels.ops import define
-from ordsmed.nn.kernels.trial import Shapes, alike, exact, made
+from ordsmed.nn.kernels.trial import Shapes, close, in_fp32, random_tensor
 
 GROUP = 16  # minimum rows of a group
 KEEP = Drop()
-WARPS = 8_192  # warps of all groups together, about the capacity of an H100; a quarter of it is a sixth slower
+WARPS = 8_192  # warps of all groups together, about the capacity of an H100; a quarter of them is a sixth slower
 
 
 @triton.jit
@@ -77,13 +77,13 @@ def _forward(
     if NORMS:
         mean = tl.sum(tl.sum(x, 1), 0) / width
         x = tl.where(here, x - mean, 0)
-        steep = 1 / tl.sqrt(tl.sum(tl.sum(x * x, 1), 0) / width + epsilon)
-        x *= steep * tl.load(scale + column, here, 0).to(tl.float32)
+        inverse_std = 1 / tl.sqrt(tl.sum(tl.sum(x * x, 1), 0) / width + epsilon)
+        x *= inverse_std * tl.load(scale + column, here, 0).to(tl.float32)
         if SHIFTS:
             x += tl.load(shift + column, here, 0).to(tl.float32)
         tl.store(normed + row * width + column, x.to(normed.dtype.element_ty), here)
         tl.store(stats + row * 2, mean)
-        tl.store(stats + row * 2 + 1, steep)
+        tl.store(stats + row * 2 + 1, inverse_std)
 
 
 @triton.jit(do_not_specialize=["state", "dropped", "rows", "size"])
@@ -104,7 +104,7 @@ def _back(
     width: tl.constexpr,
     NORMS: tl.constexpr,
     TWO: tl.constexpr,
-    BESIDE: tl.constexpr,
+    SUMS: tl.constexpr,
     DROPS: tl.constexpr,
     BIAS: tl.constexpr,
     WIDE: tl.constexpr,
@@ -124,14 +124,14 @@ def _back(
         if TWO:
             gradient += tl.load(second + at, here, 0).to(tl.float32)
         if NORMS:
-            mean, steep = tl.load(stats + row * 2, row < rows, 0), tl.load(stats + row * 2 + 1, row < rows, 0)
-            x = tl.where(here, (tl.load(inputs + at, here, 0).to(tl.float32) - mean) * steep, 0)
+            mean, inverse_std = tl.load(stats + row * 2, row < rows, 0), tl.load(stats + row * 2 + 1, row < rows, 0)
+            x = tl.where(here, (tl.load(inputs + at, here, 0).to(tl.float32) - mean) * inverse_std, 0)
             to_scale += gradient * x
             to_shift += gradient
             gradient *= factor
-            along, all_alike = tl.sum(tl.sum(gradient * x, 1), 0) / width, tl.sum(tl.sum(gradient, 1), 0) / width
-            gradient = (gradient - x * along - all_alike) * steep
-            if BESIDE:
+            along, mean_gradient = tl.sum(tl.sum(gradient * x, 1), 0) / width, tl.sum(tl.sum(gradient, 1), 0) / width
+            gradient = (gradient - x * along - mean_gradient) * inverse_std
+            if SUMS:
                 gradient += tl.load(to_sums + at, here, 0).to(tl.float32)
             tl.store(to_residuals + at, gradient.to(to_residuals.dtype.element_ty), here)
         if DROPS:
@@ -158,7 +158,7 @@ def _group(rows: int, warps: int) -> int:
 
 
 def _assert_rows(*tensors: Tensor | None) -> None:
-    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors), "numbers are read row after row"
+    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors), "tensors must be contiguous"
 
 
 def _launch(
@@ -172,7 +172,7 @@ def _launch(
     kind: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     _assert_rows(products, residuals, scale, shift)
-    sums, normed, stats = _made(products, residuals, scale, shift, state, dropped, epsilon, kind)
+    sums, normed, stats = _outputs(products, residuals, scale, shift, state, dropped, epsilon, kind)
     rows, width = residuals.shape
     if residuals.numel():
         wide, warps = _shape(width)
@@ -199,7 +199,7 @@ def _launch(
     return sums, normed, stats
 
 
-def _made(
+def _outputs(
     products: Tensor | None,
     residuals: Tensor,
     scale: Tensor | None,
@@ -232,7 +232,7 @@ def _launch_back(
     of: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     _assert_rows(first, second, to_sums, inputs, stats, scale)
-    outs = _made_back(first, second, to_sums, inputs, stats, scale, state, dropped, bias, to, of)
+    outs = _outputs_back(first, second, to_sums, inputs, stats, scale, state, dropped, bias, to, of)
     rows, width = first.shape
     if first.numel():
         wide, warps = _shape(width)
@@ -257,7 +257,7 @@ def _launch_back(
     return outs
 
 
-def _made_back(
+def _outputs_back(
     first: Tensor,
     second: Tensor | None,
     to_sums: Tensor | None,
@@ -282,18 +282,18 @@ _op = define(
     "residual_norm(Tensor? products, Tensor residuals, Tensor? scale, Tensor? shift, int state, int dropped,"
     " float epsilon, ScalarType kind) -> (Tensor, Tensor, Tensor)",
     _launch,
-    _made,
+    _outputs,
 )
 _op_back = define(
-    "residual_norm_backward(Tensor first, Tensor? second, Tensor? beside, Tensor? inputs, Tensor? stats, Tensor? scale,"
-    " int state, int dropped, bool bias, ScalarType to, ScalarType of) -> (Tensor, Tensor, Tensor)",
+    "residual_norm_backward(Tensor first, Tensor? second, Tensor? to_sums, Tensor? inputs, Tensor? stats,"
+    " Tensor? scale, int state, int dropped, bool bias, ScalarType to, ScalarType of) -> (Tensor, Tensor, Tensor)",
     _launch_back,
-    _made_back,
+    _outputs_back,
 )
 
 
 @dataclass(frozen=True)
-class _How:
+class _Options:
     drop: Drop
     epsilon: float
     kind: torch.dtype
@@ -309,13 +309,13 @@ class _Together(torch.autograd.Function):
         scale: Tensor | None,
         shift: Tensor | None,
         bias: Tensor | None,
-        options: _How,
+        options: _Options,
     ) -> Any:
         flat, more = _rows(residuals), None if products is None else _rows(products)
         sums, normed, stats = _op(
             more, flat, scale, shift, options.drop.state, options.drop.dropped, options.epsilon, options.kind
         )
-        ctx.how, ctx.bias = options, None if bias is None else bias.dtype
+        ctx.options, ctx.bias = options, None if bias is None else bias.dtype
         ctx.kinds = [residuals.dtype, residuals.dtype if products is None else products.dtype]
         ctx.adds, ctx.shifts = products is not None, None if shift is None else shift.dtype
         ctx.save_for_backward(*(() if scale is None else (flat if products is None else sums, stats, scale)))
@@ -331,13 +331,13 @@ class _Together(torch.autograd.Function):
         inputs, stats, scale = ctx.saved_tensors or (None, None, None)
         shape = next(gradient.shape for gradient in gradients if gradient is not None)
         flat = [None if gradient is None else _rows(gradient) for gradient in gradients]
-        first, *rest = flat if scale is None or (ctx.how.after and flat[0] is not None) else flat[::-1]
+        first, *rest = flat if scale is None or (ctx.options.after and flat[0] is not None) else flat[::-1]
         if first is None:  # the norm is unused
             assert inputs is not None
-            first = inputs.new_zeros(inputs.shape, dtype=ctx.how.kind)
+            first = inputs.new_zeros(inputs.shape, dtype=ctx.options.kind)
         last = rest[0] if rest else None
-        second, to_sums = (last, None) if ctx.how.after else (None, last)
-        drop = ctx.how.drop
+        second, to_sums = (last, None) if ctx.options.after else (None, last)
+        drop = ctx.options.drop
         to_residuals, to_products, totals = _op_back(
             first, second, to_sums, inputs, stats, scale, drop.state, drop.dropped, ctx.bias is not None, *ctx.kinds
         )
@@ -355,11 +355,8 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def add(products: Tensor, residuals: Tensor, bias: Tensor | None, drop: Drop) -> Tensor:
-    """Return residuals + dropout(products).
-
-    `bias` is already contained in the products; it is passed for its gradient only.
-    """
-    options = _How(drop, 0.0, residuals.dtype)
+    """Return residuals + dropout(products). `bias` is part of the products already; it only gets its gradient here."""
+    options = _Options(drop, 0.0, residuals.dtype)
     sums: Tensor = _Together.apply(products, residuals, None, None, bias, options)  # type: ignore[no-untyped-call]
     return sums
 
@@ -380,7 +377,7 @@ def add_norm(
 
     The backward pass adds up the gradients of both uses of the norm.
     """
-    options = _How(drop, epsilon, kind, after)
+    options = _Options(drop, epsilon, kind, after)
     pair: tuple[Tensor, Tensor] = _Together.apply(  # type: ignore[no-untyped-call]
         products, residuals, scale, shift, bias, options
     )
@@ -420,8 +417,8 @@ def check(device: torch.device, shapes: Shapes) -> str:
     every = itertools.product(shapes.widths, shapes.residuals, shapes.shifts, shapes.drops)
     for width, residual, shifts, drops in every:
         noise = torch.Generator().manual_seed(0)
-        tensors = [made(noise, (10, width), device, kind) for kind in (shapes.dtype, residual)]
-        tensors += [made(noise, (width,), device) for _ in range(2 + shifts)]
+        tensors = [random_tensor(noise, (10, width), device, kind) for kind in (shapes.dtype, residual)]
+        tensors += [random_tensor(noise, (width,), device) for _ in range(2 + shifts)]
         drop = Drop(7, 26) if drops else KEEP
         for options in ("sum and norm", "norm twice", "sum", "norm"):
             if not _same(options, tensors, shapes, drop):
@@ -433,12 +430,12 @@ def _same(how: str, tensors: list[Tensor], shapes: Shapes, drop: Drop) -> bool:
     noise, results = torch.Generator().manual_seed(1), []
     above = [torch.randn(tensors[0].shape, generator=noise).to(tensors[0].device) for _ in range(2)]
     drop = KEEP if how == "norm" else drop
-    for way, (products, residuals, scale, bias, *shifts) in ((_ours, tensors), (_exact, exact(*tensors))):
+    for way, (products, residuals, scale, bias, *shifts) in ((_ours, tensors), (_exact, in_fp32(*tensors))):
         leaves = [residuals, *([] if how == "norm" else [products, bias]), *([] if how == "sum" else [scale, *shifts])]
         outs = way(how, products, residuals, scale, shifts[0] if shifts else None, bias, drop, shapes.normed)
         gradients = [gradient.to(out.dtype) for gradient, out in zip(above, outs, strict=False)]
         results.append([*outs, *torch.autograd.grad(outs, leaves, gradients)])
-    return alike(results[0], results[1], shapes.dtype)
+    return close(results[0], results[1], shapes.dtype)
 
 
 def _ours(

@@ -1,4 +1,4 @@
-"""Switching of kernels: a kernel is used if every rank's GPU can build it and it agrees with the plain version.
+"""Choice of kernels: a kernel is used if every rank's GPU can build it and it agrees with the plain version.
 
 Each kernel is tried at the start with the data types and sizes of the run. If it fails on any rank, the reason is
 printed, and the plain version runs on all ranks: ranks that share a layer must draw the same dropout mask.
@@ -32,7 +32,7 @@ def begin(choice: str, device: torch.device, shapes: Shapes | None = None, ranks
     if device.type not in DEVICES:
         return ""
     if choice == "plain":
-        return "kernels: torch's (the recipe asks for it)"
+        return "kernels: torch's (set in the recipe)"
     refused = _on_all_ranks(_refusals(device, shapes or Shapes()), ranks or Ranks(device))
     _running.update(kernel for kernel in KERNELS if kernel not in refused)
     return _line(refused)
@@ -47,18 +47,18 @@ def _refusals(device: torch.device, shapes: Shapes) -> dict[str, str]:
 
 def _missing(device: torch.device) -> str:
     if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed; `pip install triton` makes ours possible"
+        return "Triton is not installed; `pip install triton` enables the project's kernels"
     if device.type == "cuda" and torch.version.hip is None:
         arch = torch.cuda.get_device_capability(device)
         if arch < OLDEST:
-            return f"{torch.cuda.get_device_name(device)} has architecture {arch[0]}.{arch[1]}; ours need 8.0 or later"
+            return f"{torch.cuda.get_device_name(device)} has architecture {arch[0]}.{arch[1]}; wanted 8.0 or later"
     return ""
 
 
 def _refused(kernel: str, device: torch.device, shapes: Shapes) -> str:
     try:
         differs: str = importlib.import_module(f"ordsmed.nn.kernels.{kernel}").check(device, shapes)
-    except Exception as error:  # any error of compiler, driver or Triton: the plain version runs
+    except Exception as error:  # after any error of compiler, driver or Triton the plain version runs
         lines = str(error).strip().splitlines()
         return f"{type(error).__name__}: {lines[0][:120]}" if lines else type(error).__name__
     return differs
@@ -79,12 +79,12 @@ def _on_all_ranks(refused: dict[str, str], ranks: Ranks) -> dict[str, str]:
 def _line(refused: dict[str, str]) -> str:
     if len(refused) == len(KERNELS) and len(set(refused.values())) == 1:
         return f"kernels: torch's ({next(iter(refused.values()))})"
-    left = "; ".join(f"not for {_spoken(kernel)}: {reason}" for kernel, reason in refused.items())
+    left = "; ".join(f"not for {_in_words(kernel)}: {reason}" for kernel, reason in refused.items())
     if len(refused) == len(KERNELS):
         return f"kernels: torch's ({left})"
-    running = ", ".join(_spoken(kernel) for kernel in KERNELS if kernel not in refused)
-    return f"kernels: ours for {running}{f' ({left})' if left else ''}"
+    running = ", ".join(_in_words(kernel) for kernel in KERNELS if kernel not in refused)
+    return f"kernels: the project's for {running}{f' ({left})' if left else ''}"
 
 
-def _spoken(kernel: str) -> str:
+def _in_words(kernel: str) -> str:
     return kernel.replace("_", " ")

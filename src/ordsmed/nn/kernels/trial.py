@@ -29,7 +29,7 @@ class Shapes:
     cells: tuple[tuple[int, int], ...] = ((40, 24),)  # cells and output width of LSTMs
 
 
-def alike(results: Iterable[Tensor], references: Iterable[Tensor], dtype: torch.dtype) -> bool:
+def close(results: Iterable[Tensor], references: Iterable[Tensor], dtype: torch.dtype) -> bool:
     """Return whether results equal the exact references, within the precision of `dtype`."""
     for result, reference in ((a.detach(), b.detach()) for a, b in zip(results, references, strict=True)):
         bound = BOUNDS[dtype] * float(reference.abs().max().clamp_min(1e-20))
@@ -38,13 +38,13 @@ def alike(results: Iterable[Tensor], references: Iterable[Tensor], dtype: torch.
     return True
 
 
-def made(
+def random_tensor(
     noise: torch.Generator, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     return torch.randn(shape, generator=noise).to(device, dtype).requires_grad_()
 
 
-def exact(*tensors: Tensor) -> list[Tensor]:
+def in_fp32(*tensors: Tensor) -> list[Tensor]:
     return [tensor.detach().float().requires_grad_() for tensor in tensors]
 
 

@@ -1,7 +1,7 @@
-"""ELECTRA: BERT's network with embeddings of a width of their own, a head that tells fake tokens, and a generator.
+"""ELECTRA (Clark et al. 2020): BERT's network with separate embedding and hidden sizes, and a head for replaced tokens.
 
-E width of the embeddings, D width of the network (Clark et al. 2020). A generator is the same network, smaller; it
-takes words from the same table of width E and leads them to its own width.
+The generator is a smaller network of the same kind. It may share the embeddings, of dimension E, which both networks
+project to their hidden size D.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class Electra(EncoderSettings, Choice):
     """An ELECTRA; `size` names one of: small base large."""
 
     embedding: int = 0
-    """embedding size: dimension of the embeddings (E); 0: as the hidden size; elsewhere embedding_size"""
+    """embedding size: dimension of the embeddings (E); 0: the hidden size; elsewhere embedding_size"""
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "small": size(12, 256, embedding=128),
@@ -45,7 +45,7 @@ class Electra(EncoderSettings, Choice):
         return self.embedding
 
     def build(self, vocabulary: int) -> Encoder:
-        """Build the network; the projection from E to D is initialized by Glorot, as in the reference code."""
+        """Build the network; the projection from E to D is initialized by Glorot, as in the reference."""
         model = super().build(vocabulary)
         if model.project is not None:
             nn.init.xavier_uniform_(model.project.weight)

@@ -1,4 +1,4 @@
-"""ELMo (Peters et al. 2018): words by their letters, then LSTM layers that read forward and some that read backward."""
+"""ELMo (Peters et al. 2018): word vectors from characters, then LSTM layers in both directions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Elmo(Family, Choice):
     letter: int = 16
     """dimension of a character's embedding"""
     longest_word: int = 50
-    """characters (bytes) of a word, its begin and end signs included; longer words are cut"""
+    """maximum characters (bytes) of a word, with its start and end symbols; longer words are truncated"""
     activation: Literal["relu", "tanh"] = "relu"
     """activation of the filters"""
     cell_clip: float = 3.0
@@ -51,8 +51,8 @@ class Elmo(Family, Choice):
     dropout: float = 0.1
     """dropout of every LSTM layer's input and of the last layer's output"""
     lstm: Literal["auto", "exact", "fast"] = "auto"
-    """exact: clipped at every step, as the reference; fast: torch's fused kernel, which clips only what leaves a
-    window; auto: exact, and on a GPU without clipping fast"""
+    """exact: clip at every step, as the reference implementation; fast: torch's fused kernel, which clips only at the
+    end of a window; auto: exact, but fast on a GPU if there is no clipping"""
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "original": {"width": 512, "cells": 4096, "highways": 2},
@@ -78,14 +78,14 @@ class Elmo(Family, Choice):
     def fits(self, tokenizer: SpecialTokens) -> None:
         """Require a vocabulary of words, because only words have characters."""
         if tokenizer.kind != "wordlevel":
-            problem = f"cuts words into pieces ({tokenizer.kind})"
+            problem = f"splits words into pieces ({tokenizer.kind})"
             raise RecipeError("tokenizer", problem, "whole words, with <S>, </S> and <UNK>", 'use kind = "words"')
 
     def build(self, vocabulary: int) -> ElmoModel:
         return ElmoModel(self)
 
     def token_head(self, model: ElmoModel) -> Any:
-        raise RecipeError("objective.kind", "asks an ELMo for single tokens", "words in both directions", 'use "bilm"')
+        raise RecipeError("objective.kind", "an objective over tokens with an ELMo", "bilm, over words")
 
     def word_head(self, vocabulary: int) -> WordHead:
         return WordHead(vocabulary, self.width)
@@ -99,10 +99,7 @@ class Elmo(Family, Choice):
         return 1 << 30  # a recurrent network has no longest row
 
     def flops(self, length: int) -> float:
-        """Return the FLOPs of both directions per word, without the character network.
-
-        Its cost depends on the number of different words in a batch.
-        """
+        """Return the FLOPs per word, without the character network, whose cost depends on the words of a batch."""
         cell = 4 * self.cells * 2 * self.width + (self.cells * self.width if self.cells != self.width else 0)
         return 2.0 * 2 * self.layers * cell
 
@@ -145,7 +142,7 @@ class Layer(Block):
 
 
 class ElmoModel(nn.Module):
-    """Characters of words to the states of every layer, in both directions."""
+    """Map characters of words to the states of every layer, in both directions."""
 
     def __init__(self, settings: Elmo) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """GPT-2: a pre-norm Transformer decoder with learned positions (Radford et al. 2019).
 
-B batch, T tokens, D width, V vocabulary. Sizes: the four of the release, under today's names and the first ones'.
+B batch, T tokens, D width, V vocabulary. Sizes are those of the release, under their present and their first names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.attention import Cache, KeyValueCache, SelfAttention, Visible, as_scores, visibility
 from ordsmed.nn.config import expect, settings_of
 from ordsmed.nn.dropout import Dropout
-from ordsmed.nn.heads import in_turn, scored_words
+from ordsmed.nn.heads import scored_words, sequential
 from ordsmed.nn.model import (
     TRANSFORMER_PLAN,
     Block,
@@ -58,7 +58,7 @@ class Gpt2(Family, Choice):
     initializer_std: float = 0.02
     """standard deviation of initial weights; elsewhere initializer_range"""
     positions_initializer_std: float = 0.01
-    """standard deviation of initial position embeddings (Megatron's have 0.02)"""
+    """standard deviation of initial position embeddings (0.02 in Megatron)"""
     deep: bool = True
     """initialize residual projections with std / sqrt(2 x layers), as in the paper"""
     activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu_tanh"
@@ -70,7 +70,7 @@ class Gpt2(Family, Choice):
     scaled_by_layer: bool = False
     """attention scores are also divided by the layer's number, counted from 1"""
     causal: bool = True
-    """causal attention; false: a token sees all of its text, as when a hybrid is fine-tuned"""
+    """causal attention; false: bidirectional, for a fine-tuned hybrid"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("activation", "tied", "scaled", "scaled_by_layer", "causal")
 
@@ -92,7 +92,7 @@ class Gpt2(Family, Choice):
     def __post_init__(self) -> None:
         self.fill_defaults(inner=4 * self.width)
         if not self.causal:
-            self.say_otherwise(architectures={}, capabilities=replace(self.capabilities, causal=False))
+            self.override(architectures={}, capabilities=replace(self.capabilities, causal=False))
 
     def build(self, vocabulary: int) -> Gpt2Model:
         return Gpt2Model(self, vocabulary)
@@ -102,7 +102,7 @@ class Gpt2(Family, Choice):
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         before = {"dropout": Dropout(self.dropout)} if kind == "tag" else {}
-        return in_turn(self.initializer_std, **before, out=nn.Linear(self.width, outputs, bias=kind != "classify"))
+        return sequential(self.initializer_std, **before, out=nn.Linear(self.width, outputs, bias=kind != "classify"))
 
     def smaller(self, width: int, layers: int) -> Gpt2:
         return replace(self, width=width, layers=layers, heads=0, inner=0)
@@ -122,7 +122,7 @@ class Gpt2(Family, Choice):
             "n_inner": self.inner,
             "n_positions": self.positions,
             "n_ctx": self.positions,
-            "activation_function": activations.theirs(self.activation),
+            "activation_function": activations.hugging_face_name(self.activation),
             "resid_pdrop": self.dropout,
             "embd_pdrop": self.dropout,
             "attn_pdrop": self.attention_dropout,
@@ -179,7 +179,7 @@ class Gpt2(Family, Choice):
             "scaled": "scale_attn_weights",
             "scaled_by_layer": "scale_attn_by_inverse_layer_idx",
         }
-        chosen = activations.ours(config, "activation_function", "gelu_new")
+        chosen = activations.from_config(config, "activation_function", "gelu_new")
         return settings_of(Gpt2, {"n_positions": 1024, **config}, sizes, numbers, activation=chosen)
 
 
@@ -218,14 +218,14 @@ class Gpt2Model(Model):
     ) -> Tensor:
         """Encode tokens.
 
-        `causal` [B]: rows where it is False see all of their document. `cache`: tokens read before.
+        Rows where `causal` [B] is False are bidirectional. `cache` has the tokens that were read before.
         """
         x = self.dropout(self.words(tokens) + self.places(positions))
         if cache is not None:
             assert not isinstance(documents, Texts)
             visible: Visible = cache.visible(tokens.shape[1], documents, tokens.device)
-            for block, kept in zip(self.blocks, cache.layers, strict=True):
-                x = block(x, visible, kept=kept)
+            for block, layer_cache in zip(self.blocks, cache.layers, strict=True):
+                x = block(x, visible, cache=layer_cache)
             normed: Tensor = self.norm(x)
             return normed
         visible = as_scores(visibility(documents, causal=self.causal, rows=causal, blocks=self.blocks))
@@ -238,7 +238,7 @@ class Gpt2Model(Model):
 class Gpt2Block(Block):
     """Norm, attention, add; norm, feed-forward, add.
 
-    What `forward` computes, with sums, dropout and norms fused where a kernel can do it:
+    `forward` fuses sums, dropout and norms if a kernel supports it, and computes:
 
         x = x + dropout(attention(norm(x)))
         x = x + dropout(down(activation(up(norm(x)))))
@@ -259,12 +259,12 @@ class Gpt2Block(Block):
         self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
         self.activation = ACTIVATIONS[settings.activation]
 
-    def forward(self, x: Tensor, visible: Visible, *, kept: KeyValueCache | None = None) -> Tensor:
+    def forward(self, x: Tensor, visible: Visible, *, cache: KeyValueCache | None = None) -> Tensor:
         x, read = and_norm(x, self.attention_norm)
         first = Sum(x, self.attention.mix, self.attention_dropout, self.norm, self.attention)
-        x, read = first.and_norm(self.attention(read, visible, kept=kept, mix=first.product))
+        x, read = first.and_norm(self.attention(read, visible, cache=cache, mix=first.product))
         second = Sum(x, self.down, self.dropout)
-        return second.alone(second.product(activations.bent(self.up, self.activation, read)))
+        return second.alone(second.product(activations.activated(self.up, self.activation, read)))
 
 
 class NextHead(TokenHead):

@@ -1,6 +1,6 @@
-"""Megatron's BERT: norms before attention and feed-forward, one at the end, none over the embeddings (Megatron 2020).
+"""Megatron's BERT (2020): norms precede attention and feed-forward, with one at the end and none over embeddings.
 
-Fresh weights of what blocks add are smaller by sqrt(2 x layers) (`deep`, Megatron's --deep-init).
+Initial weights of residual projections are divided by sqrt(2 x layers) (`deep`, Megatron's --deep-init).
 """
 
 from dataclasses import dataclass

@@ -2,10 +2,10 @@
 
     tokens -> words -> norm, dropout -> blocks -> last norm -> hidden [B, T, D]
 
-B batch, T tokens, D width, H heads, d = D / H, V vocabulary (Warner et al. 2024). Every third layer sees all of a
-document, from the first on; the others see half a window to each side. Nothing has a bias but the scores of words,
-unless settings say otherwise.
-What is gated and its gate stand in pairs of G runs, [G, 2, inner / G]: a split of the rows is a split of whole pairs.
+B batch, T tokens, D width, H heads, d = D / H, V vocabulary (Warner et al. 2024). Every third layer, starting with the
+first, attends to the whole document; the others attend to half a window on each side. By default, only the scores of
+words have a bias. The rows of the up-projection are G pairs of values and gates, [G, 2, inner / G], so that a split of
+the rows for tensor parallelism is a split of pairs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ordsmed.nn.attention import Cache, KeyValueCache, SelfAttention, Visible, a
 from ordsmed.nn.config import expect, settings_of, table_of
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import deep
-from ordsmed.nn.heads import in_turn, scored_words
+from ordsmed.nn.heads import scored_words, sequential
 from ordsmed.nn.model import (
     TASK_CLASSES,
     TRANSFORMER_PLAN,
@@ -47,14 +47,14 @@ from ordsmed.nn.varlen import Texts
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 DECODER = "modernbert-decoder"
-UNSAID = {
+YARN_DEFAULTS = {
     "attention_factor": (None,),
     "mscale": (None,),
     "truncate": (True, None),
     "beta_fast": (FAST, None),
     "beta_slow": (SLOW, None),
 }  # YaRN keys of config.json, supported only with the values of the paper
-AHEAD = 2  # Hugging Face's decoder counts a window of the same reach 2 tokens larger, as it includes the token itself
+DECODER_WINDOW = 2  # Hugging Face's decoder counts a window 2 tokens larger, because it includes the token itself
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class ModernBert(Family, Choice):
     heads: int = 0
     """number of attention heads; 0: width / 64; elsewhere num_attention_heads"""
     inner: int = 0
-    """width inside the feed-forward layers, once for what is gated and once for its gate; 0: 1.5 x width;
+    """feed-forward size, of the values and of their gates; 0: 1.5 x width;
     elsewhere intermediate_size"""
     positions: int = 8192
     """longest row, in tokens; elsewhere max_position_embeddings"""
     every: int = 3
-    """each so many layers one sees all of a document, the first to begin with; the others are local;
+    """every n-th layer, starting with the first, has global attention; the others have local attention;
     elsewhere global_attn_every_n_layers"""
     window: int = 128
     """window of local attention in tokens, half to each side; elsewhere local_attention"""
@@ -82,7 +82,7 @@ class ModernBert(Family, Choice):
     local_theta: float = 10_000.0
     """RoPE base of layers with local attention"""
     dropout: float = 0.0
-    """dropout of the attention's output (the paper's models: 0.1)"""
+    """dropout of the attention's output (0.1 in the paper)"""
     attention_dropout: float = 0.0
     """dropout of attention weights"""
     embedding_dropout: float = 0.0
@@ -92,10 +92,10 @@ class ModernBert(Family, Choice):
     epsilon: float = 1e-5
     """epsilon of layer norms"""
     initializer_std: float = 0.02
-    """standard deviation of fresh weights, cut off at twice of it; of what blocks add smaller by sqrt(2 x layers);
+    """standard deviation of initial weights, truncated at twice its value; residual projections: / sqrt(2 x layers);
     elsewhere initializer_range"""
     whole: tuple[int, ...] | None = None
-    """layers with global attention, counted from 0; left out: every so many (`every`)"""
+    """layers with global attention, counted from 0; left out: by `every`"""
     activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
     """activation of the feed-forward layers"""
     head_activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
@@ -115,8 +115,8 @@ class ModernBert(Family, Choice):
     causal: bool = False
     """causal attention: a ModernBERT decoder"""
     rope_scaling: RopeScaling | None = None
-    """how the angles of layers with global attention go on beyond the length learned from (local ones see no farther
-    than before): { kind = "yarn", factor = 8 }; left out: as theta says"""
+    """scaling of the angles of layers with global attention, for rows longer than in pretraining:
+    { kind = "yarn", factor = 8 }; left out: none"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = (
         "whole",
@@ -159,7 +159,7 @@ class ModernBert(Family, Choice):
         if self.causal:
             classes = {"": "ModernBertDecoderModel", "head": "ModernBertDecoderForCausalLM"}
             able = replace(self.capabilities, causal=True)
-            self.say_otherwise(model_type=DECODER, architectures=classes, capabilities=able)
+            self.override(model_type=DECODER, architectures=classes, capabilities=able)
 
     @property
     def reach(self) -> int:
@@ -167,9 +167,9 @@ class ModernBert(Family, Choice):
 
     @property
     def runs(self) -> int:
-        """Return the number of (value, gate) pairs G in the rows of `up`.
+        """Return the number G of (value, gate) pairs in the rows of `up`.
 
-        A number that divides heads and inner size also divides G, so a tensor-parallel split is a split of pairs.
+        Every number of tensor-parallel ranks that divides heads and inner size also divides G.
         """
         return math.gcd(self.inner, self.heads)
 
@@ -184,14 +184,14 @@ class ModernBert(Family, Choice):
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         dense, out = nn.Linear(self.width, self.width, bias=self.head_bias), nn.Linear(self.width, outputs)
-        bent = Activated(self.head_activation)
-        head = in_turn(self.initializer_std, dense=dense, gelu=bent, norm=_norm(self), out=out)
+        activation = Activated(self.head_activation)
+        head = sequential(self.initializer_std, dense=dense, gelu=activation, norm=_norm(self), out=out)
         _fresh(dense.weight, deep(self.initializer_std, self.layers))
         _fresh(out.weight, self.width**-0.5)
         return head
 
     def tuning(self) -> Tuning:
-        """Return the defaults, with heads that read the mean of all states, as published ModernBERTs do."""
+        """Return the defaults, with mean pooling as in published ModernBERTs."""
         return replace(super().tuning(), pool=None if self.causal else "mean")
 
     def smaller(self, width: int, layers: int) -> ModernBert:
@@ -216,9 +216,9 @@ class ModernBert(Family, Choice):
 
         transformers 4 supports neither linear scaling nor YaRN.
         """
-        turns: dict[str, Any] = {"rope_type": "default", "rope_theta": self.theta}
+        rope: dict[str, Any] = {"rope_type": "default", "rope_theta": self.theta}
         if self.rope_scaling:
-            turns = self.rope_scaling.hugging_face(self.theta, self.width // self.heads, self.positions)
+            rope = self.rope_scaling.hugging_face(self.theta, self.width // self.heads, self.positions)
         return {
             "vocab_size": vocabulary,
             "hidden_size": self.width,
@@ -226,13 +226,13 @@ class ModernBert(Family, Choice):
             "num_attention_heads": self.heads,
             "intermediate_size": self.inner,
             "max_position_embeddings": self.positions,
-            "hidden_activation": activations.theirs(self.activation),
-            "classifier_activation": activations.theirs(self.head_activation),
+            "hidden_activation": activations.hugging_face_name(self.activation),
+            "classifier_activation": activations.hugging_face_name(self.head_activation),
             "layer_types": [LOCAL if self.local(n) else GLOBAL for n in range(self.layers)],
             "global_attn_every_n_layers": self.every,
-            "local_attention": self.window + AHEAD * self.causal,
-            "rope_parameters": {GLOBAL: turns, LOCAL: {"rope_type": "default", "rope_theta": self.local_theta}},
-            "global_rope_theta": turns["rope_theta"],
+            "local_attention": self.window + DECODER_WINDOW * self.causal,
+            "rope_parameters": {GLOBAL: rope, LOCAL: {"rope_type": "default", "rope_theta": self.local_theta}},
+            "global_rope_theta": rope["rope_theta"],
             "local_rope_theta": self.local_theta,
             "attention_dropout": self.attention_dropout,
             "embedding_dropout": self.embedding_dropout,
@@ -334,17 +334,17 @@ class ModernBert(Family, Choice):
         usual = {"max_position_embeddings": 8192, "local_attention": 128} | config
         if causal := config.get("model_type") == DECODER:
             wide = usual["local_attention"]  # an invalid value is reported by `settings_of`
-            usual["local_attention"] = max(wide - AHEAD, 1) if isinstance(wide, int) else wide
+            usual["local_attention"] = max(wide - DECODER_WINDOW, 1) if isinstance(wide, int) else wide
         chosen: dict[str, Any] = {
-            "activation": activations.ours(config, "hidden_activation", "gelu"),
-            "head_activation": activations.ours(config, "classifier_activation", "gelu"),
+            "activation": activations.from_config(config, "hidden_activation", "gelu"),
+            "head_activation": activations.from_config(config, "classifier_activation", "gelu"),
             "causal": causal,
         }
         return settings_of(ModernBert, usual, sizes, numbers, **chosen, **_thetas(config), **_whole(config))
 
 
 def _whole(config: dict[str, Any]) -> dict[str, Any]:
-    """Return which layers are global: the list of transformers 5 takes precedence over the step of transformers 4."""
+    """Return the settings of global layers; transformers 5 has a list, which precedes the step of transformers 4."""
     step, kinds, layers = config.get("global_attn_every_n_layers"), config.get("layer_types"), _layers(config)
     if kinds is None:
         return {}
@@ -362,11 +362,11 @@ def _layers(config: dict[str, Any]) -> int:
 
 
 def _thetas(config: dict[str, Any]) -> dict[str, Any]:
-    turns, thetas = table_of(config, "rope_parameters"), dict[str, Any]()
+    tables, thetas = table_of(config, "rope_parameters"), dict[str, Any]()
     for name, kind in (("theta", GLOBAL), ("local_theta", LOCAL)):
-        options = table_of(turns, kind)
+        options = table_of(tables, kind)
         scaled = ("linear", "yarn") if kind == GLOBAL else ()
-        expect(options, rope_type=("default", *scaled), partial_rotary_factor=(1.0, None), **UNSAID)
+        expect(options, rope_type=("default", *scaled), partial_rotary_factor=(1.0, None), **YARN_DEFAULTS)
         if options.get("rope_type", "default") != "default":
             learned = (
                 {"learned": options.get("original_max_position_embeddings", 0)}
@@ -411,7 +411,7 @@ class Modern(Model):
     ) -> Tensor:
         """Encode tokens.
 
-        `causal` [B]: rows where it is False see all of their document. `cache`: tokens read before.
+        Rows where `causal` [B] is False are bidirectional. `cache` has the tokens that were read before.
         """
         options, head, new = self.settings, self.settings.width // self.settings.heads, tokens.shape[1]
         x = self.dropout(self.norm(self.words(tokens)))
@@ -428,7 +428,7 @@ class Modern(Model):
         local = as_scores(near), angles(positions, options.local_theta, head)
         for number, block in enumerate(self.blocks):
             seen, turn = local if options.local(number) else whole
-            x = block(x, seen, turn=turn, kept=None if cache is None else cache.layers[number])
+            x = block(x, seen, turn=turn, cache=None if cache is None else cache.layers[number])
         output: Tensor = self.last(x)
         return output
 
@@ -436,7 +436,7 @@ class Modern(Model):
 class ModernBlock(Block):
     """Norm, attention, add; norm, gated feed-forward, add.
 
-    What `forward` computes, with sums, dropout and norms fused where a kernel can do it:
+    `forward` fuses sums, dropout and norms if a kernel supports it, and computes:
 
         x = x + dropout(attention(norm(x)))
         gated, gate = up(norm(x))
@@ -460,11 +460,11 @@ class ModernBlock(Block):
         self.run, self.activation = settings.inner // settings.runs, ACTIVATIONS[settings.activation]
 
     def forward(
-        self, x: Tensor, visible: Visible, *, turn: tuple[Tensor, Tensor], kept: KeyValueCache | None = None
+        self, x: Tensor, visible: Visible, *, turn: tuple[Tensor, Tensor], cache: KeyValueCache | None = None
     ) -> Tensor:
         x, read = and_norm(x, self.attention_norm)
         first = Sum(x, self.attention.mix, self.attention_dropout, self.norm, self.attention)
-        x, read = first.and_norm(self.attention(read, visible, turn=turn, kept=kept, mix=first.product))
+        x, read = first.and_norm(self.attention(read, visible, turn=turn, cache=cache, mix=first.product))
         gated, gate = self.up(read).unflatten(-1, (-1, 2, self.run)).unbind(-2)  # the number of pairs is local
         change: Tensor = self.down(self.inner_dropout((self.activation(gated) * gate).flatten(-2)))
         return x + change

@@ -1,6 +1,6 @@
-"""RoBERTa: BERT's network without token types, its positions counted from 2 (Liu et al. 2019).
+"""RoBERTa (Liu et al. 2019): BERT's network without token types, with positions counted from 2.
 
-Positions begin behind the padding token's number, which is 1: the table has two rows that no token uses.
+Positions start after the id of the padding token, 1, so two rows of the position table are unused.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Roberta(EncoderSettings, Choice):
     """A RoBERTa; `size` names one of: base large."""
 
     types: int = 0
-    """token types; 0: none, as the paper (exported as one row of zeros)"""
+    """number of token types; 0: none, as in the paper (exported as one row of zeros)"""
     epsilon: float = 1e-5
     """epsilon of layer norms"""
 
@@ -35,9 +35,9 @@ class Roberta(EncoderSettings, Choice):
 
     def fits(self, tokenizer: SpecialTokens) -> None:
         if tokenizer.pad != self.offset - 1:
-            wanted = f"{self.offset - 1}: a RoBERTa counts positions from there"
-            problem = f"its padding token has the number {tokenizer.pad}"
-            raise RecipeError("tokenizer", problem, wanted, 'learn one with `order = "roberta"`')
+            wanted = f"{self.offset - 1}, from which a RoBERTa counts positions"
+            problem = f"its padding token has the id {tokenizer.pad}"
+            raise RecipeError("tokenizer", problem, wanted, 'train one with `order = "roberta"`')
 
     def pooled(self) -> dict[str, nn.Module]:
         return {"first_dropout": Dropout(self.dropout), **super().pooled()}

@@ -1,7 +1,7 @@
 """Summary of a run in a sentence: network, data, time, and quality compared with guessing.
 
-A BERT of 3.5 million weights learned from 0.5 million Norwegian words in 14 minutes; on texts it never saw, it
-guesses hidden words (or pieces of words) right in 31.2% of cases (guessing: 5.1%).
+A BERT of 3.5 million weights learned from 0.5 million Norwegian words in 14 minutes; on texts it never saw, it guesses
+masked words (or pieces of words) right in 31.2% of cases (guessing: 5.1%).
 """
 
 from __future__ import annotations

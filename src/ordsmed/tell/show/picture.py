@@ -11,7 +11,7 @@ from typing import Any
 
 from ordsmed.base import chart, files
 from ordsmed.base.chart import BOTTOM, COLORS, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Mean
-from ordsmed.learn.score.bands import BandPoint, Course
+from ordsmed.learn.score.bands import BandPoint, Curve
 from ordsmed.train.callbacks import Callback
 from ordsmed.train.trial_results import digits_of, setting_of
 
@@ -86,7 +86,7 @@ class BandGroup:
     name: str
     losses: Sequence[BandPoint]
     validations: Sequence[BandPoint] = ()
-    broken: Sequence[Course] = ()
+    broken: Sequence[Curve] = ()
     """losses of runs that are not in the mean"""
 
 

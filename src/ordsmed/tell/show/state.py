@@ -17,7 +17,7 @@ from ordsmed.base.run import Run, is_abandoned
 from ordsmed.base.say import duration, many
 from ordsmed.base.snapshots import reached
 from ordsmed.learn.phases import total
-from ordsmed.learn.score.seeds import ENDLESS, is_number
+from ordsmed.learn.score.seeds import INFINITE, is_number
 from ordsmed.learn.score.squad import written
 from ordsmed.train import checkpoint, guard, meters
 from ordsmed.train.finetune.recipe import Finetuning
@@ -43,7 +43,7 @@ INNER = (
 )
 
 
-Number = Annotated[float, msgspec.Meta(ge=-ENDLESS, le=ENDLESS)]
+Number = Annotated[float, msgspec.Meta(ge=-INFINITE, le=INFINITE)]
 Moment = Annotated[float, msgspec.Meta(ge=0, le=9e9)]  # seconds since 1970, in a year of four digits
 
 

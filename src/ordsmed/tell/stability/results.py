@@ -11,7 +11,7 @@ from typing import Any
 from ordsmed.base import files, run
 from ordsmed.base.errors import OrdsmedError, RecipeError, meant
 from ordsmed.base.say import many
-from ordsmed.learn.score.bands import Course
+from ordsmed.learn.score.bands import Curve
 from ordsmed.learn.score.seeds import LEVEL, is_number, over_seeds
 from ordsmed.tell.report.learning_curve import LAST
 from ordsmed.tell.show.state import sound
@@ -118,7 +118,7 @@ def course(folder: Path) -> list[dict[str, Any]]:
     return [line for line in lines if isinstance(line, dict) and is_number(line.get("step"))]
 
 
-def courses(folder: Path) -> tuple[Course, Course]:
+def courses(folder: Path) -> tuple[Curve, Curve]:
     """Return the losses of a run by step, and its validation losses."""
     lines = course(folder)
     both = [(line["step"], line.get("loss"), line.get("validation")) for line in lines]

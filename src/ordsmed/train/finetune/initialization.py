@@ -17,7 +17,7 @@ from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import load
 from ordsmed.base.say import say
 from ordsmed.data.tokenizer_training import read_tokenizer
-from ordsmed.learn.head_transfer import KeptHead, head_of, keep
+from ordsmed.learn.head_transfer import TransferredHead, head_of, transfer_head
 from ordsmed.learn.task import Task, TaskSettings
 from ordsmed.nn import adapters
 from ordsmed.nn.dropout import number_layers
@@ -131,12 +131,12 @@ def _task_of(folder: Path) -> Sequence[Any] | None:
     return None
 
 
-def _load_head(task: Task, settings: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Loaded:
-    """Load the head of `trained` if it is for the same kind of task. `left` names the weights not loaded so far."""
-    kept = KeptHead()
+def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:
+    """Load the head of `trained` if its task is of the same kind; `left` names weights that are random otherwise."""
+    kept = TransferredHead()
     if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
-        scales = (trained.learned.scale, settings.scale) if task.number and trained.objective.number else None
-        kept = keep(task, trained.objective, scales)
+        scales = (trained.learned.scale, its.scale) if task.number and trained.objective.number else None
+        kept = transfer_head(task, trained.objective, scales)
     roles = dict.fromkeys(name.partition(".")[0] for name in left if name not in kept.names)
     note = f"weights from {recipe.init}"
     if kept.names:

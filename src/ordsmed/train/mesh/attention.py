@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from ordsmed.base.ranks import Ranks
-from ordsmed.nn.attention import FAR
+from ordsmed.nn.attention import MIN_RATIO
 from ordsmed.nn.cpu_attention import QUERIES
 from ordsmed.nn.model import ModelSettings
 from ordsmed.nn.varlen import why_not
@@ -53,6 +53,6 @@ def _on_a_cpu(
         return f"{products}; masks where rows are read from left to right"
     parts = [products, "texts one by one where that costs less than a mask"]
     if reach is not None:
-        near = [f"{length:,}" for length in lengths if 0 < FAR * reach <= length]
+        near = [f"{length:,}" for length in lengths if 0 < MIN_RATIO * reach <= length]
         parts.append(f"local layers by neighbors at length {' and '.join(near)}" if near else "local layers by masks")
     return "; ".join(parts)

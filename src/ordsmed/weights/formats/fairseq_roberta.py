@@ -28,7 +28,7 @@ from ordsmed.base.binary import pickle_reader
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
-from ordsmed.learn.head_transfer import meant
+from ordsmed.learn.head_transfer import unscaled
 from ordsmed.nn.model import own_tensors
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
@@ -121,9 +121,9 @@ class FairseqRoberta(Choice):
             wrong = f"has types {model.types}, epsilon {model.epsilon}, tied {model.tied}, {model.activation}"
             raise RecipeError(trained.folder, wrong, "the settings of fairseq's RoBERTa: 0 or 1, 1e-5, true, gelu")
         if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or not tokenizer.byte_level:
-            remedy = 'train one with kind = "bytebpe" and order = "roberta"'
-            raise RecipeError(trained.folder, "gives its special tokens other ids than fairseq", "", remedy)
-        instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
+            remedy = 'learn one with kind = "bytebpe" and order = "roberta"'
+            raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
+        instead = unscaled(trained.objective, trained.learned) if heads == ["classify"] else {}
         instead = {**instead, **_without_types(trained)}
         tensors = dict(renaming.export_tensors(trained.objective, speller(self.name), instead=instead))
         tensors.pop(TYPES, None)

@@ -22,7 +22,7 @@ from ordsmed.base.binary import bundle
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
-from ordsmed.learn.head_transfer import meant
+from ordsmed.learn.head_transfer import unscaled
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported
@@ -115,7 +115,7 @@ class GoogleBert(Choice):
 
 def _tensors_to_write(trained: Any, heads: list[str]) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors to write. run_squad.py also requires a pooler, which it does not use: it is zero."""
-    instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
+    instead = unscaled(trained.objective, trained.learned) if heads == ["classify"] else {}
     yield from renaming.export_tensors(trained.objective, google.spelled, instead=instead)
     if heads == ["span"]:
         width = trained.settings.width

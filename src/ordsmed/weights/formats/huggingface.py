@@ -14,7 +14,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import Choice, load
-from ordsmed.learn.head_transfer import told_scale
+from ordsmed.learn.head_transfer import rescalable
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.task import Files, Task
 from ordsmed.nn.config import short
@@ -98,7 +98,7 @@ class HuggingFace(Choice):
 
     def to_learned(self, objective: Objective, learned: Any) -> None:
         """Rescale a regression head to [0, 1], as it was trained; a folder has it on the original scale."""
-        if scale := told_scale(objective, learned):
+        if scale := rescalable(objective, learned):
             tensors = objective.networks()[""].tensors()
             with torch.no_grad():
                 for name, value in rescaled_head(tensors, scale, back=True).items():
@@ -131,7 +131,7 @@ class HuggingFace(Choice):
 
     def write(self, trained: Trained, folder: Path) -> None:
         """Write the exported network, and further ones (ELECTRA's generator) in subfolders."""
-        scale = told_scale(trained.objective, trained.learned)
+        scale = rescalable(trained.objective, trained.learned)
         fine_tuned = isinstance(trained.objective, Task)
         kept = _own_settings(trained.learned) if fine_tuned or trained.objective.shifted else {}
         for inner, network in trained.objective.exported().items():

@@ -27,7 +27,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
-from ordsmed.learn.head_transfer import told_scale
+from ordsmed.learn.head_transfer import rescalable
 from ordsmed.learn.task import Embedding, LateInteraction, Reranking, TextVectors, reader
 from ordsmed.learn.usage import TEXT, Usage, in_python
 from ordsmed.nn.model import Block, ModelSettings
@@ -153,7 +153,7 @@ class GraphNetwork(nn.Module):
         super().__init__()
         network = trained.objective.networks()[""]
         self.parts = copy.deepcopy(nn.ModuleDict(network.modules)).float().eval()
-        if scale := told_scale(trained.objective, trained.learned):
+        if scale := rescalable(trained.objective, trained.learned):
             tensors = network.tensors()
             for name, value in hub_files.rescaled_head(tensors, scale).items():
                 role, _, rest = name.partition(".")
