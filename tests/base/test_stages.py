@@ -131,7 +131,7 @@ def test_an_unfinished_model_names_the_command_of_the_whole(made: Path, capsys: 
     path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "stopped"}))
     status(made, state="running")
     told = Origin.of("my model").unfinished()
-    assert told.endswith(f"it was stopped; `{stages.continuing(made)}` resumes it")
+    assert told.endswith(f"it was stopped; `{stages.resume_command(made)}` resumes it")
     shutil.rmtree(made / "model/checkpoints")
     with pytest.raises(RecipeError, match=r"no checkpoint yet; `cd .* && ordsmed make .*` resumes it"):
         ordsmed.open("my model")

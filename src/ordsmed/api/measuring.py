@@ -59,7 +59,7 @@ def evaluate(
     """
     names, paths = listed(models), listed(files)
     if probe or (len(names) == 1 and is_recipe(names[0])):
-        question = _asked(names, paths, probe, [*overrides, *settings.words(changes)])
+        question = _models_and_probes(names, paths, probe, [*overrides, *settings.words(changes)])
         means = ComputeOptions(device, threads, "", anew, precision, max_unknown)
         at, location = question[2] if step is None else step, question[3] if out is None else os.fspath(out)
         answer = ask(question[0], question[1], step=at, out=location, means=means)
@@ -130,7 +130,7 @@ def compare(
     """
     names = os.fspath(first), os.fspath(second)
     if probe:
-        models, probes, *_ = _asked(names, listed(files), probe, [*overrides, *settings.words(changes)])
+        models, probes, *_ = _models_and_probes(names, listed(files), probe, [*overrides, *settings.words(changes)])
         return ask(models, probes, out=None if out is None else os.fspath(out), means=ComputeOptions(anew=anew))
     if trained := [name for name in names if kind_of_folder(name).model]:
         raise RecipeError(trained[0], "is a model, but no probe is named", 'probe="perplexity" and files, or recipes')

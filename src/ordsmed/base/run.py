@@ -362,7 +362,7 @@ def title(name: str) -> str:
     return Path(name).stem if Path(name).is_file() else name.replace("/", "-")
 
 
-def place(recipe: Recipe, title: str) -> Path:
+def output_folder(recipe: Recipe, title: str) -> Path:
     return check_out(Path(recipe.out or f"work/{recipe.verb}/{title}"))
 
 

@@ -97,7 +97,7 @@ class TokenizerTraining:
         return {**tokenizer.facts, **(measure(tokenizer, folders[names]) if folders else {})}
 
     def _train(self, folders: Mapping[str, Path]) -> Tokenizer:
-        afford("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
+        check_fits_memory("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
         every = {name: TrainingTexts(folder, self.sample) for name, folder in folders.items()}
         size = sum(texts.bytes for texts in every.values())
         texts: TrainingTexts | MixedTexts = next(iter(every.values()))

@@ -210,7 +210,9 @@ def changed(usual: S, table: Mapping[str, Any], location: str, menu: str) -> S:
             called = kind_of(usual) if is_choice(usual) else type(usual).__name__
             problem = f"{called} has no such setting" if key not in names else f"{called} cannot change it during a run"
             wanted = f"one that a phase may change: {', '.join(free)}" if free else "none: it has no CHANGES"
-            raise RecipeError(f"{location}.{key}", problem, wanted, "" if key in names else of_others(menu, key))
+            raise RecipeError(
+                f"{location}.{key}", problem, wanted, "" if key in names else choices_with_setting(menu, key)
+            )
     whole = {name: value for name, value in settings.plain(usual).items() if name != "kind"}
     try:
         return settings.decode(type(usual), {**whole, **table}, location)

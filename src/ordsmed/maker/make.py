@@ -21,7 +21,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.screen import command, command_lines
-from ordsmed.base.stages import FLAGS, continuing
+from ordsmed.base.stages import FLAGS, resume_command
 from ordsmed.maker import more_hours, runner, search
 from ordsmed.maker import plan as planning
 from ordsmed.maker.closing import close
@@ -130,7 +130,7 @@ class MakeJob(StagedJob):
         return super().mismatch(FLAGS.get(key, "TEXTS" if key == "texts" else f"--{key}"), before, now, status)
 
     def resume_lines(self) -> list[str]:
-        return command_lines(f"{self.folder}: resume all of it with", continuing(self.folder))
+        return command_lines(f"{self.folder}: resume all of it with", resume_command(self.folder))
 
     def stages(self, clock: Clock) -> Iterator[Stage]:
         folder, request = self.folder, self.request

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ordsmed.base.machine.devices import Accelerator, card_of
 from ordsmed.nn.context import Context
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2

@@ -131,7 +131,7 @@ def load(names: Sequence[str]) -> list[Callback]:
     callbacks = []
     for name in names:
         module, _, member = name.partition(":")
-        target = _member(offers.imported(module, "callbacks"), member, name)
+        target = _member(offers.import_module(module, "callbacks"), member, name)
         callback = _create(target, name) if isinstance(target, type) else AfterStep(target)
         callback.source = name
         if inspect.isfunction(target):

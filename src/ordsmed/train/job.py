@@ -26,8 +26,7 @@ from ordsmed.data.rows import Rows
 from ordsmed.data.word_counts import WordsSeen, passed
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective
-from ordsmed.learn.phases import Phase, Stretch
-from ordsmed.learn.schedules import Ramp
+from ordsmed.learn.phases import Phase
 from ordsmed.learn.updates import squared_norms
 from ordsmed.nn import products
 from ordsmed.nn.kernel_shapes import shapes_of

@@ -74,8 +74,8 @@ def train(
     meters = Meters(folder, peak, start, job.ranks, summed=recipe.trouble.watches, tell=tell)
     watch = watch or Watch(job.ranks, recipe.layout.patience)
     job.state.tell = lambda stage: watch.at(watch.step, stage)
-    job.state.validations = first_alone(job.ranks, meters.validations)
-    stop_at = first_alone(job.ranks, read_stop_at)  # mpirun does not copy variables to other machines
+    job.state.validations = on_rank0(job.ranks, meters.validations)
+    stop_at = on_rank0(job.ranks, read_stop_at)  # mpirun does not copy variables to other machines
     with contextlib.ExitStack() as stack:
         for callback in callbacks:
             call([callback], "begin", job, folder, start)

@@ -28,7 +28,7 @@ def expected_seconds(plan: Plan) -> float:
 
 def flops_per_second(plan: Plan) -> float:
     """Return the speed of all processes, measured by an earlier run here, or else a share of the peak."""
-    if known := kept_figure(_key(plan)):
+    if known := cached_figure(_key(plan)):
         return known
     device = plan.ranks.device
     return SHARE[device.type] * measured_peak(device, expected_precision(plan)) * plan.ranks.world

@@ -57,7 +57,8 @@ class Plan(abc.ABC):
         request = requested(cls.recipes, name, overrides, layout, site, devices=devices, shown=True)
         with named(name, cls.recipes):
             ranks = dataclasses.replace(
-                planned(request.recipe.layout, request.devices), card=find(site).partition.card if site else None
+                planned(request.recipe.layout, request.devices),
+                card=Destination.find(site).partition.card if site else None,
             )
             plan = cls.of(request.recipe, ranks, request.folder if request.is_run else None, here=False)
             return dataclasses.replace(plan.completed(make=False, here=False), changed=request.changed)

@@ -58,7 +58,7 @@ def expected_precision(plan: Plan) -> str:
     """Return the precision that `auto` is likely to choose, by earlier measurements."""
     layout, device = plan.recipe.layout, plan.ranks.device
     if layout.precision == "auto" and not layout.fp8 and device.type == "cpu" and plan.network is not None:
-        layout = layout.with_precision("bf16" if kept_figure(_key(plan)) >= GAIN else "fp32")
+        layout = layout.with_precision("bf16" if cached_figure(_key(plan)) >= GAIN else "fp32")
     return expected_layout(layout, device, plan.ranks.card).precision
 
 
@@ -67,7 +67,7 @@ def _choose(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
     if layout.fp8:
         chosen, reason = "bf16", "needed by layout.fp8"
     elif ranks.device.type == "cuda":
-        chosen = first_alone(ranks, lambda: fastest_format(ranks.device))
+        chosen = on_rank0(ranks, lambda: fastest_format(ranks.device))
         reason = "the GPU has units for it" if chosen != "fp32" else "the GPU has no 16-bit units"
     else:
         chosen, reason = _measure(ranks, make)
@@ -77,7 +77,7 @@ def _choose(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
 
 def _measure(ranks: Ranks, make: Callable[[], Plan]) -> tuple[str, str]:
     """Return fp32 or bf16 for a CPU, and the reason. Steps are timed only if products are faster in bf16."""
-    products = first_alone(ranks, lambda: measured_peak(ranks.device, "bf16") / measured_peak(ranks.device, "fp32"))
+    products = on_rank0(ranks, lambda: measured_peak(ranks.device, "bf16") / measured_peak(ranks.device, "fp32"))
     reason = f"products in bf16 are {products:.2f} times as fast as in fp32"
     if products < GAIN:
         return "fp32", f"{reason}; wanted {GAIN:g}"
@@ -99,7 +99,7 @@ def _step_speedup(plan: Plan) -> tuple[float, str]:
     ranks, key = plan.ranks, _key(plan)
     if known := on_rank0(ranks, lambda: cached_figure(key)):
         return known, ""
-    short, speeds, alone = _small_plan(plan), list[float](), watch_alone()
+    short, speeds, alone = _small_plan(plan), list[float](), idle_check()
     for precision in ("fp32", "bf16"):  # one after the other, because two networks may not fit in memory
         speed, failed = _try_speed(short, precision)
         free_memory(ranks)
@@ -130,7 +130,7 @@ def _speed(plan: Plan) -> float:
         if not math.isfinite(norm):
             raise Trouble(f"step {len(spent) + 1}", "gradients contain NaN or Inf")
         spent.append(seconds)
-        if len(spent) > 1 and first_alone(
+        if len(spent) > 1 and on_rank0(
             plan.ranks,
             lambda: len(spent) == STEPS or sum(spent) > ALONE_SECONDS or time.perf_counter() - began > MAX_SECONDS,
         ):
@@ -144,7 +144,7 @@ def _with_precision(plan: P, precision: str) -> P:
 
 def _small_plan(plan: Plan) -> Plan:
     layout, phase, ranks = plan.recipe.layout, plan.recipe.phases[0], plan.ranks
-    tokens = min(TOKENS, first_alone(ranks, lambda: _max_tokens(plan)))
+    tokens = min(TOKENS, on_rank0(ranks, lambda: _max_tokens(plan)))
     share = dataclasses.replace(layout, micro=0, tokens=tokens).share(phase, 1, ranks.device.type, 0, ranks.data_world)
     layout = dataclasses.replace(layout, micro=min(share.micro, _micro(plan)))
     return plan.by(dataclasses.replace(plan.recipe, layout=layout))

@@ -77,7 +77,7 @@ def requested(
     words = (name, *overrides)
     if not is_run:
         return Request(recipe, folder, words, devices=devices)
-    recipe, changed = fit_layout(recipe, folder, devices or place_of(os.environ).world, changes)
+    recipe, changed = fit_layout(recipe, folder, devices or process_info(os.environ).world, changes)
     return Request(recipe, folder, words, True, devices, changed)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ordsmed.base import files, settings, snapshots
 from ordsmed.base.errors import OrdsmedError, Trouble
-from ordsmed.base.ranks import first_alone
+from ordsmed.base.ranks import on_rank0
 from ordsmed.base.say import many
 from ordsmed.learn.phases import total
 from ordsmed.train import callbacks as hooks
@@ -27,7 +27,7 @@ def finish_run(plan: Plan, job: Job, folder: Path) -> dict[str, Any]:
         return facts
 
     _check_learned(job, folder)
-    return first_alone(job.ranks, leave)
+    return on_rank0(job.ranks, leave)
 
 
 def _check_learned(job: Job, folder: Path) -> None:
@@ -68,4 +68,4 @@ def with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
         ]
         return remedy(folder, job.recipe.verb, job.recipe.trouble, whole[-1] if whole else None)
 
-    return Trouble(error.place, error.found, error.wanted, first_alone(job.ranks, advice))
+    return Trouble(error.place, error.found, error.wanted, on_rank0(job.ranks, advice))

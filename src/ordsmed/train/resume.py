@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ordsmed.base import files, run
 from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.base.folder import EXAMPLES, RECIPE, kind_of_folder
-from ordsmed.base.ranks import Ranks, first_alone, init_mesh
+from ordsmed.base.ranks import Ranks, init_mesh, on_rank0
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.base.screen import command
@@ -65,7 +65,7 @@ def _remove(folder: Path) -> None:
     """Delete the folder of a run without a checkpoint, but keep its examples for the next run."""
     if run.only_checks():
         return
-    folder = files.named(folder)
+    folder = files.with_name(folder)
     aside = folder.with_name(f".{folder.name}.removed")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
@@ -102,7 +102,7 @@ def last_checkpoint(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] |
         last = checkpoint.latest(folder / "checkpoints", place=folder)
         return [str(last[0]), last[1]] if last else None
 
-    answer = first_alone(ranks, look)
+    answer = on_rank0(ranks, look)
     return (Path(answer[0]), answer[1]) if answer else None
 
 
@@ -111,7 +111,7 @@ def prepare_job(
 ) -> tuple[P, Job, bool]:
     """Build the job and restore checkpoint `last`, if any, into it; also return whether training is finished."""
     recipe, ranks = plan.recipe, plan.ranks
-    stamp = first_alone(ranks, recipe.stamp)
+    stamp = on_rank0(ranks, recipe.stamp)
     if last and status.get("data") not in (None, stamp):
         differing = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
         found_now = f"other data: {', '.join(map(str, differing))}" if differing else "fewer documents or files"
@@ -119,10 +119,10 @@ def prepare_job(
     start = int(last[1]["step"]) if last else 0
     plan = plan.by(plan_at(recipe, status.get("plans", []), start))
     if not last:  # verify the data of a new run; for a resumed run this was done at its first start
-        first_alone(ranks, plan.verify)
+        on_rank0(ranks, plan.verify)
     job = plan.build(resume_state=last[1] if last else None)
     job.state.left_out, job.state.ends = list(status.get("left_out", [])), list(status.get("ends", []))
-    job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
+    job.state.validations = on_rank0(ranks, lambda: _validations(folder, start))
     over = start >= total(job.phases) or bool(start and job.is_enough)
     job.begin_phase(locate(job.phases, max(start - 1, 0))[0])
     if last:

@@ -320,7 +320,7 @@ def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def _was_killed(status: int) -> bool:
     """Return whether a run was killed, other than by a signal that asks to stop."""
-    return status == Lost.status or (status < 0 and -status not in TO_STOP) or status == 128 + signal.SIGKILL
+    return status == Lost.status or (status < 0 and -status not in STOP_SIGNALS) or status == 128 + signal.SIGKILL
 
 
 def failure_of(member: PlannedRun, status: int) -> str:

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import torch
 
 from ordsmed.base import files, settings, snapshots
-from ordsmed.base.ending import Stopped, side_by_side
+from ordsmed.base.ending import Stopped, devices_flag
 from ordsmed.base.errors import OrdsmedError, RunError, Trouble, lost_processes
 from ordsmed.base.folder import RECIPE
-from ordsmed.base.machine.speed import measured_peak, slower_in
-from ordsmed.base.ranks import first_alone
+from ordsmed.base.machine.speed import measured_peak, slowdown_in
+from ordsmed.base.ranks import on_rank0
 from ordsmed.base.run import Run
-from ordsmed.base.say import detail, many, operations, say, unread
+from ordsmed.base.say import detail, many, on_closed_output, operations, say
 from ordsmed.base.screen import command, command_lines
 from ordsmed.learn.phases import total
 from ordsmed.train import loop
@@ -67,18 +67,18 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     recipe = plan.recipe
     start, steps = int(last[1]["step"]) if last else 0, total(job.phases)
     if not over:  # a finished run is not changed
-        first_alone(ranks, lambda: _record_start(folder, job, start))
+        on_rank0(ranks, lambda: _record_start(folder, job, start))
     if over:
         early = f"stopped early, at step {start} of {steps}, and is"
         say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
-        first_alone(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed while writing its last one
+        on_rank0(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed while writing its last one
         return finish_run(plan, job, folder)
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
     for line in [plan.subject(), _device_line(job), _folder_line(recipe.verb, folder, last)]:
         say(line)
     for line in [*plan.lines(), *_machine_lines(job, peak)]:
         detail(line)
-    if times := slower_in(recipe.layout.precision, ranks.device):
+    if times := slowdown_in(recipe.layout.precision, ranks.device):
         say(f"layout.precision: products in {recipe.layout.precision} take {times:.3g} times as long as in fp32")
     saving = Saving(job, folder)
     if recipe.trouble.action == "rewind" and not last:
@@ -92,8 +92,8 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         where = (
             f"saved at step {stopped.step} of {total(job.phases)}" if stopped.step else "stopped before its first step"
         )
-        with unread(lambda: None):  # a closed output may be why it stopped; the log is still written
-            say("\n".join(command_lines(f"{where}; resume it with", command(recipe.verb, folder, *side_by_side()))))
+        with on_closed_output(lambda: None):  # a closed output may be why it stopped; the log is still written
+            say("\n".join(command_lines(f"{where}; resume it with", command(recipe.verb, folder, *devices_flag()))))
         raise
     except Trouble as error:
         with contextlib.suppress(RunError):  # the run failed for another reason
@@ -169,7 +169,7 @@ def _folder_line(verb: str, folder: Path, last: tuple[Path, dict[str, Any]] | No
     if last:
         return f"resumed from {last[0]}"
     title = f"in {folder}; Ctrl-C saves the run; resume it with"
-    return "\n".join(command_lines(title, command(verb, folder, *side_by_side())))
+    return "\n".join(command_lines(title, command(verb, folder, *devices_flag())))
 
 
 def _processes(job: Job) -> str:

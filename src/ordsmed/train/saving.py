@@ -33,8 +33,8 @@ class Saving:
         layout = job.recipe.layout
         write = functools.partial(CheckpointWriter, background=layout.background, writers=layout.writers)
         self.writer = write(self.folder, job.ranks, job.recipe.keep, token=token, revision=self._is_permanent)
-        first_alone(job.ranks, lambda: snapshots.clean(self.folder))
-        self.can_write = first_alone(job.ranks, lambda: bool(steps(self.folder)))
+        on_rank0(job.ranks, lambda: snapshots.clean(self.folder))
+        self.can_write = on_rank0(job.ranks, lambda: bool(steps(self.folder)))
 
     def save(self, step: int, *, final: bool = False) -> None:
         """Start writing a checkpoint once the previous one is complete; wait for the run's first and last ones."""

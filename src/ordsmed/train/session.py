@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from ordsmed.base import run
-from ordsmed.base.ending import Stopped, nothing_done
+from ordsmed.base.ending import Stopped, note_nothing_done
 from ordsmed.base.errors import OrdsmedError, RunError, lost_processes
 from ordsmed.base.launch.site import absolute
 from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.ranks import Ranks, connect, disconnect, init_mesh, on_rank0, prepare, rendezvous
 from ordsmed.base.run import Run
-from ordsmed.base.say import duration, logged, remembered, say
+from ordsmed.base.say import buffered_log, duration, log_to, say
 from ordsmed.train import callbacks as hooks
 from ordsmed.train import checkpoint
 from ordsmed.train.auto import choose_layout
@@ -42,7 +42,7 @@ P = TypeVar("P", bound=Plan)
 def run_session(kind: type[Plan], name: str, overrides: Sequence[str] = (), **options: Unpack[SessionOptions]) -> Path:
     """Start the run a recipe describes, or resume one that a folder holds; every process of a launch calls this."""
     options["site"] = absolute(options.get("site", ""))
-    with run.at_home(name) as location:
+    with run.in_start_folder(name) as location:
         return _run_processes(kind, session_request(kind.recipes, location, overrides, options))
 
 
@@ -55,12 +55,12 @@ def rehearse(
     are built.
     """
     options["site"] = absolute(options.get("site", ""))
-    with run.nothing_made(), run.at_home(name) as location:
+    with run.without_making(), run.in_start_folder(name) as location:
         return dry_run(kind, session_request(kind.recipes, location, overrides, options, devices))
 
 
 def dry_run(kind: type[P], request: Request) -> P:
-    """Rehearse a request. Call it within `run.nothing_made()`, so that missing inputs are not made."""
+    """Rehearse a request. Call it within `run.without_making()`, so that missing inputs are not made."""
     folder, plan = request.folder, check(kind, request)
     whole = plan.data is not None and plan.ranks.world == 1
     if whole:
@@ -114,8 +114,8 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
             at_the_end.push(lambda error, *_: disconnect(ranks, well=error in (None, Stopped)))
             try:
                 weights.check_format()
-                with remembered() as before, lost_processes():  # errors in the data belong in the run's log
-                    plan = run.once_for_all(ranks, lambda: _completed_plan(kind, request, process))
+                with buffered_log() as before, lost_processes():  # errors in the data belong in the run's log
+                    plan = run.rank0_first(ranks, lambda: _completed_plan(kind, request, process))
                 plan = plan.on(init_mesh(connect(ranks, patience), process.shape))
                 _train_in_folder(plan, request, watch, before.getvalue())
             except OrdsmedError as error:
@@ -173,15 +173,15 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
         opened = on_rank0(ranks, lambda: bool(stack.enter_context(run.locked(folder))) and _writable(folder))
         if request.anew and not request.yes:
             _with_estimate(plan, request)  # raise before the old run is set aside
-        resumes = first_alone(ranks, lambda: is_resumed(plan, request))
+        resumes = on_rank0(ranks, lambda: is_resumed(plan, request))
         if resumes and not opened and Run(folder).status.get("state") == "done":
             say(f"{folder}: is done and read-only, so nothing is changed")
             return
         if resumes:
             plan = recorded_plan(plan, request)
-            first_alone(ranks, lambda: restart_deadline(folder, request))
+            on_rank0(ranks, lambda: restart_deadline(folder, request))
         else:
-            with remembered() as measured:
+            with buffered_log() as measured:
                 plan = _with_fastest_layout(_with_estimate(plan, request), request)
             before += measured.getvalue()
             plan = plan.by(_record_new_run(plan, request))
@@ -189,7 +189,7 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
             stack.enter_context(log_to(folder / "log.txt", before))
         with Run(folder).failure_noted() if ranks.first else contextlib.nullcontext():
             facts = run_to_end(plan, folder, watch)
-        first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
+        on_rank0(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
 
 
 def _with_fastest_layout(plan: P, request: Request) -> P:

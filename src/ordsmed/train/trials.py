@@ -24,7 +24,7 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.folder import RECIPE, TRIALS, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.launch.site import absolute
-from ordsmed.base.ranks import place_of
+from ordsmed.base.ranks import process_info
 from ordsmed.base.run import Run
 from ordsmed.base.say import log_to, many, say
 from ordsmed.train import callbacks as hooks
@@ -201,7 +201,7 @@ def train(
 ) -> Path:
     """Start or resume the run or the trials that a recipe describes, and return their folder."""
     _check_options(part, options)
-    with run.at_home(name) as location:
+    with run.in_start_folder(name) as location:
         group = kind.asked(location, overrides, **_without_callbacks(options))
         share = _part_of(group, part)
         if group:
@@ -221,7 +221,7 @@ def rehearse(
 ) -> tuple[Training, list[str]]:
     """Return the recipe that `train` would use and its plan as lines; raise its errors, and make nothing."""
     _check_options(part, options)
-    with run.nothing_made(), run.at_home(name) as location:
+    with run.without_making(), run.in_start_folder(name) as location:
         group = kind.asked(location, overrides, devices=devices, **_without_callbacks(options))
         _part_of(group, part)
         if group:
@@ -241,7 +241,7 @@ def _check_options(part: str | None, options: SessionOptions) -> None:
 def _part_of(group: Trials | None, part: str | None) -> tuple[int, int]:
     if part and not group:
         raise RecipeError("--part", f"found {part}, of one run", "a recipe with `seeds` or a `grid`")
-    return run.part(part) if part else WHOLE
+    return run.parse_part(part) if part else WHOLE
 
 
 def _without_callbacks(options: SessionOptions) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Watch:
         patience: float,
         *,
         stages: Sequence[str] = STAGES,
-        remedy: str = GO_ON,
+        remedy: str = RESUME_REMEDY,
         ending: Callable[[OrdsmedError], None] | None = None,
     ) -> None:
         """`stages`: the stages of a step in order; `ending`: called before this process ends."""
@@ -48,7 +48,7 @@ class Watch:
         self.machine = os.environ.get("SLURMD_NODENAME") or socket.gethostname()  # the name in a job's script
         self.store: torch.distributed.Store | None = None
         if ranks.store is not None:
-            with answered_within(MAX_SILENCE, ranks):
+            with end_unless_answered(MAX_SILENCE, ranks):
                 self.store = second_connection(ranks.store)
         self.over = threading.Event()
         self.report_lock = threading.Lock()  # held by the thread that ends this rank and prints the reason

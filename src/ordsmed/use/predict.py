@@ -209,7 +209,9 @@ def evaluate(
         raise RecipeError(model.trained.folder, "names no dev files", "files to evaluate on", "name them after the run")
     if not named:
         chosen = _dev_files(model.trained.folder, chosen)
-    with contextlib.nullcontext() if named else at_home(model.trained.folder):  # a run's paths are relative to it
+    with (
+        contextlib.nullcontext() if named else in_start_folder(model.trained.folder)
+    ):  # a run's paths are relative to it
         records, predictions, facts, loss = _predicted(model, chosen, scores=True, max_unknown=max_unknown)
     if not facts:
         raise RecipeError(", ".join(chosen), "has no labels", "labeled files", "`ordsmed predict` needs no labels")

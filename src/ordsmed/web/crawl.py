@@ -25,8 +25,8 @@ from ordsmed.base.checks import at_least
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
 from ordsmed.text.text_hashes import SeenTexts
-from ordsmed.web.http import REDIRECTS, Failed, Misled, Refused, get
-from ordsmed.web.pages import Page, Pages, behind
+from ordsmed.web.http import REDIRECTS, BadRedirect, Failed, Refused, get
+from ordsmed.web.pages import Page, Pages, redirect_reason
 from ordsmed.web.robots import NAME, RobotRules, read_rules
 from ordsmed.web.urls import number
 
@@ -228,7 +228,7 @@ class _CrawlState:
 
     def feed(self, urls: Iterable[str]) -> None:
         """Queue the addresses that are neither finished nor given up."""
-        begun = SeenTexts()
+        queued = SeenTexts()
         for url in urls:
             tries = self.pages.outcomes.tries(url, self.settings.attempts)
             if tries is None or not queued.add(number(url)):

@@ -333,18 +333,18 @@ def test_auto_is_planned_for_the_card_of_the_site(
 ) -> None:
     monkeypatch.setattr(varlen, "has_windows", lambda: True)
     place = site.find(where)
-    plan = submit.checked("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
+    plan = submit.checked_plan("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
     lines = layout_lines(plan)
     assert f"layout.precision: auto, which chooses {precision}" in lines
     assert any(wanted in line for line in lines if line.startswith("attention: "))
-    assert estimate("tiny/bert", ["layout.precision=auto"], site=where, a_node=1).precision == precision
+    assert estimate("tiny/bert", ["layout.precision=auto"], site=where, per_node=1).precision == precision
 
 
 def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 1)
     words = ["layout.precision=auto", "model.lstm=fast"]
     for where, lacks in ("saga:a100", True), ("power9", False):
-        lines = submit.checked("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
+        lines = submit.checked_plan("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
         assert ("NVIDIA's kernel supports bf16 with torch" in " ".join(lines)) == lacks, lines
 
 

@@ -20,7 +20,7 @@ from ordsmed.base.launch.site import Destination
 from ordsmed.base.machine.devices import gpus_of
 from ordsmed.machines.doctor import disks, job, network, software, speed
 from ordsmed.machines.doctor.doctor import CHECKS, Check, examine
-from ordsmed.machines.doctor.host import Card, Host, Torch, bind, fabric_of, ranges, within
+from ordsmed.machines.doctor.host import Card, Host, Torch, bind, fabric_of, ranges, this_host, within
 from ordsmed.machines.doctor.outcome import Outcome, worst
 
 SINFO = "gpu|up|4|idle\ngpu|up|2|down*\nold|inact|1|idle\n"

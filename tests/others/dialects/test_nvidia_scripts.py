@@ -21,6 +21,7 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.binary import examples, records
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import host
+from ordsmed.base.ranks import ProcessInfo
 from ordsmed.others.translate import install, perform
 from ordsmed.others.translate.program import find
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.ranks import process_info
 from ordsmed.cli import main
 from ordsmed.others.dialects import google
 from ordsmed.others.translate.program import Call, Table

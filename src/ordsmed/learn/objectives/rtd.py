@@ -176,10 +176,12 @@ class ReplacedRows(CorruptedRows):
         if phase.pack:
             self.plain = PackedRows.of(stores, weights, Frame(phase.length, *frame.values()), *key, pack=True)
         elif settings.examples == "given":
-            self.plain = GivenRows(stores, weights, length=phase.length, **frame, style="electra", key=key)
+            self.plain = ImportedRows(stores, weights, length=phase.length, **frame, style="electra", key=key)
         else:
-            shares = {"short": settings.short, "single": settings.single}
-            self.plain = PairRows(stores, weights, length=phase.length, **frame, style="electra", **shares, key=key)
+            short, single = settings.short, settings.single
+            self.plain = PairRows(
+                stores, weights, length=phase.length, **frame, style="electra", short=short, single=single, key=key
+            )
         self.settings, self.mask = settings, tokenizer.mask or 0
         self.key, self.slots = chance.key("rtd", *key), settings.slots(phase.length)
 

@@ -33,6 +33,7 @@ from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.pace import SHARE
 from ordsmed.train.plan import Plan
 from ordsmed.train.precision_trial import expected_precision, with_fastest_precision
+from ordsmed.train.step_times import step_times
 from ordsmed.train.training import Training, named
 
 if TYPE_CHECKING:
@@ -214,9 +215,9 @@ def estimate(
         start=start,
         seconds=seconds,
         device_hours=device_hours,
-        kilowatt_hours=_energy(speed, where_found, (work + checking) * trials, device_hours),
+        kilowatt_hours=_energy(speed, target, (work + checking) * trials, device_hours),
         memory_bytes=plan.memory().bytes,
-        notes=tuple(f"not counted: {note}" for note in lacks),
+        notes=tuple(f"not counted: {note}" for note in missing),
     )
 
 
@@ -255,7 +256,7 @@ def _plan_and_devices(
             )
     here = plan.ranks.device
     return plan, Devices(
-        devices.name_of(here), here.type, a_node or plan.ranks.world, 1, expected_precision(plan), alone_ranks.threads
+        devices.name_of(here), here.type, per_node or plan.ranks.world, 1, expected_precision(plan), ranks.threads
     )
 
 

@@ -386,7 +386,7 @@ def checked_plan(
         raise RecipeError("layout.precision", problem, " or ".join(gpu.able))
     if plan.recipe.layout.fp8 and (reason := lacks_fp8(plan.ranks.device, plan.ranks.card)):
         raise RecipeError("layout.fp8", f"found true, which {reason}", "false")
-    if gpu and (needed := plan.memory().bytes) > SHARE * gpu.memory * 2**30:
+    if gpu and (needed := plan.memory().bytes) > MAX_MEMORY_SHARE * gpu.memory * 2**30:
         problem = f"takes {size(needed)} a GPU before activations"
         wanted = f"less than the {gpu.memory:g} GiB of {part.gpu}"
         raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or use a larger GPU")

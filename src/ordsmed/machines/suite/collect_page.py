@@ -11,7 +11,7 @@ from ordsmed.base.say import many
 from ordsmed.machines.suite.collect import RED
 from ordsmed.tell.report import parts
 from ordsmed.tell.report.parts import plain
-from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, sentence, short_number
+from ordsmed.tell.report.tables import Cells, ReportTable, cut, sentence, short_number
 
 TITLE = "One table over systems"
 MAX_ROWS = 200  # rows shown of changes and of files left out; the JSON has all of them

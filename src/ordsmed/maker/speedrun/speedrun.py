@@ -168,7 +168,7 @@ class SpeedrunJob(StagedJob):
     def _train(self, budget: float, planned: Budgeted) -> None:
         path = self.folder / f"budget-{budget:g}.toml"
         recipe = dataclasses.replace(planned.recipe, seed=0, out=None)
-        table = {key: value for key, value in settings.changed(recipe).items() if key not in ("seed", "out")}
+        table = {key: value for key, value in settings.without_defaults(recipe).items() if key not in ("seed", "out")}
         files.write_text(path, "\n".join([f"# {HEAD}", *settings.lines(table), ""]))
         options = StudyOptions(seeds=self.seeds, workers=self.request.workers, yes=self.request.yes)
         stability(str(path), [f"out={path.with_suffix('')}"], options)

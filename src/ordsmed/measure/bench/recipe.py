@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base.checks import or_more
-from ordsmed.base.measurements import PLACE
+from ordsmed.base.measurements import DEFAULT_PATH
 from ordsmed.base.menu import Menu
 from ordsmed.base.settings import as_toml
 from ordsmed.measure.bench import published_figures

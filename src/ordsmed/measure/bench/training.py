@@ -48,7 +48,7 @@ def measure_training(recipe: Bench) -> tuple[Facts, list[Measurement]]:
         steady = rounds.steady(rounds.seconds)
         memory, energy_spent = over_processes(ranks, peak_memory(ranks.device), rounds.energy)
         measurement = _measurement(recipe, job, Spread.of(steady), peak=peak * ranks.world, memory=memory)
-        attention = "".join(plan.attention())
+        attention = "".join(attention_kernels(plan))
         implementations: Facts = {
             "kernels": job.kernels.removeprefix("kernels: "),
             "attention": attention.removeprefix("attention: "),

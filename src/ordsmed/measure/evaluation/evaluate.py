@@ -293,10 +293,10 @@ class ProbeRun:
         """Return the finding and its records on the first rank, None on the others."""
         if anew and self.ranks.first:
             self.cache.clear()
-        wait(self.ranks)
+        barrier(self.ranks)
         done = self.cache.chunks()
-        wait(self.ranks)  # no rank adds a chunk before all ranks have looked
-        costs = first_alone(self.ranks, self._costs)  # so that an error in a file is reported once
+        barrier(self.ranks)  # no rank adds a chunk before all ranks have looked
+        costs = on_rank0(self.ranks, self._costs)  # so that an error in a file is reported once
         if not costs:
             raise DataError(", ".join(self.probe.files), "holds nothing to score", "texts")
         remaining = [number for number in range(len(costs)) if number not in done]
@@ -305,7 +305,7 @@ class ProbeRun:
             say(f"{title}: resumes after {1 - sum(costs[n] for n in remaining) / sum(costs):.0%} that are stored")
         if chunks_of_rank:
             self._score(title, set(chunks_of_rank), costs)
-        wait(self.ranks)
+        barrier(self.ranks)
         if not self.ranks.first:
             return None
         done = self.cache.chunks()

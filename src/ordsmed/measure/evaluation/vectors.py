@@ -53,7 +53,7 @@ class VectorProbeRun:
         return self.probe.groups()
 
     def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Any]] | None:
-        done = first_alone(self.ranks, lambda: self._begin(anew=anew))
+        done = on_rank0(self.ranks, lambda: self._begin(anew=anew))
         blocks = self._blocks()
         if len(blocks) not in done:
             self._read(title, [block for block in blocks if block.number not in done], len(blocks))

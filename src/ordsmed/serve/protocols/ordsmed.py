@@ -23,7 +23,7 @@ from ordsmed.serve.sentences import packed, word_vectors
 from ordsmed.serve.streams import events
 from ordsmed.use.generation.options import Generated, SamplingOptions
 
-ALIKE = 1e-6  # sums that differ by no more are equal, as in minimal pairs
+TOLERANCE = 1e-6  # sums that differ by no more are equal, as in minimal pairs
 
 
 class HealthAnswer(Struct):
@@ -59,9 +59,9 @@ async def score(call: ServedCall) -> list[ModelScores]:
         raise Refusal("invalid", "found a model twice, or more than 64", "different models", place="models")
     items: list[tuple[object, ...]] = [(text,) for text in texts_of(request.texts, "texts")]
     if request.steps is not None:
-        return [scored for served in every for scored in await _at_steps(call, served, items)]
-    scores = await asyncio.gather(*(call.compute(served, "score", items, way=request.way) for served in every))
-    return [_scores(served, result) for served, result in zip(every, scores, strict=True)]
+        return [scored for served in models for scored in await _at_steps(call, served, items)]
+    scores = await asyncio.gather(*(call.compute(served, "score", items, way=request.way) for served in models))
+    return [_scores(served, result) for served, result in zip(models, scores, strict=True)]
 
 
 def _scores(served: ServedModel, scores: list[Scored]) -> ModelScores:

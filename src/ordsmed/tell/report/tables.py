@@ -72,6 +72,11 @@ class Cells:
     def row(self, at: Path, columns: Sequence[Column]) -> list[ReportCell]:
         return [self.at((*at, *path.split("/")), show) for _, path, show in columns]
 
+    def texts(self, path: Path, keys: Sequence[str | int], missing: str = "") -> list[ReportCell]:
+        """Return cells for keys of the value at a path; numbers are rounded and texts are shortened."""
+        row = [self.at((*path, key), _text) for key in keys]
+        return [cell if cell.text else ReportCell(missing) for cell in row] if missing else row
+
     def table(self, key: str, title: str, head: Sequence[str], about: str = "") -> ReportTable:
         """Return the table of the added rows, without empty columns."""
         columns = [n for n in range(len(head)) if any(row[n].text for row in self.rows)]
@@ -134,7 +139,7 @@ def sentence(text: str) -> str:
 
 def _text(value: object) -> str:
     if isinstance(value, float):
-        return few(value)
+        return short_number(value)
     text = str(value)
     return sentence(text) if " " in text else cut(text)
 

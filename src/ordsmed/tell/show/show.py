@@ -117,13 +117,13 @@ def _settings(recipe: object, words: Sequence[str], defaults: bool) -> list[str]
     if defaults:
         return _indent(settings.lines(settings.plain(recipe)))
     default_settings = f"settings at their defaults: `{command('show', *words, '--all')}`"
-    return [*_indent(settings.lines(settings.changed(recipe))), default_settings]
+    return [*_indent(settings.lines(settings.without_defaults(recipe))), default_settings]
 
 
 def layout(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
-    with run.at_home(stage(name, MODEL)) as home:
+    with run.in_start_folder(stage(name, MODEL)) as home:
         kind = read(home, overrides, site=site)[1]
         if kind not in PLANS:
             raise RecipeError(name, "is not a training", "a recipe or run of `ordsmed pretrain` or `finetune`")

@@ -105,7 +105,7 @@ def _abandoned(folder: Path, status: Mapping[str, Any]) -> str:
     if status.get("state") != "running" or not environment.exists():
         return ""
     host = known.get("host") if isinstance(known := files.read_json(environment), dict) else None
-    return ", but no process is working on it; run its command again" if is_left(folder, host) else ""
+    return ", but no process is working on it; run its command again" if is_abandoned(folder, host) else ""
 
 
 def sound(folder: Path) -> Mapping[str, Any]:

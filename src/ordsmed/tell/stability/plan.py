@@ -76,8 +76,8 @@ def requested(
     workers: int = 0,
     devices: int = 0,
 ) -> Study:
-    if place_of(os.environ).world > 1:
-        problem = f"found {many(place_of(os.environ).world, 'process')}"
+    if process_info(os.environ).world > 1:
+        problem = f"found {many(process_info(os.environ).world, 'process')}"
         raise RecipeError("stability", problem, "one, as it starts its runs itself", "--devices N gives each run N")
     kind = kind_of_folder(name)
     if kind is FolderKind.STABILITY:
@@ -138,7 +138,7 @@ def unlike(settings: Iterable[str]) -> list[str]:
 
 
 def differences(first: Training, second: Training) -> dict[str, tuple[Any, Any]]:
-    from ordsmed.base.settings import flat, plain
+    from ordsmed.base.settings import flat, plain, renamed
 
     first_flat, second_flat = (
         flat(renamed(run.essence(recipe)) | {"layout": plain(recipe.layout)}) for recipe in (first, second)

@@ -111,8 +111,10 @@ def _adopt(task: Task, settings: TaskSettings, recipe: Finetuning, trained: Trai
     return _load_head(task, settings, recipe, trained, left)
 
 
-def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
-    """Load weights of a Hugging Face folder, and its head if it is of the same kind; report an unreadable head."""
+def _adopt_foreign(
+    task: Task, settings: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer
+) -> Loaded:
+    """Load weights of a Hugging Face folder, and its head if it is for the same kind of task."""
     sentence_modules.report_ignored(folder)
     left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
     head, alone = head_of(task), recipe.fresh_head or sentence_modules.behind(folder)
@@ -131,11 +133,11 @@ def _task_of(folder: Path) -> Sequence[Any] | None:
     return None
 
 
-def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:
-    """Load the head of `trained` if its task is of the same kind; `left` names weights that are random otherwise."""
+def _load_head(task: Task, settings: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Loaded:
+    """Load the head of `trained` if it is for the same kind of task. `left` names the weights not loaded so far."""
     kept = TransferredHead()
     if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
-        scales = (trained.learned.scale, its.scale) if task.number and trained.objective.number else None
+        scales = (trained.learned.scale, settings.scale) if task.number and trained.objective.number else None
         kept = transfer_head(task, trained.objective, scales)
     roles = dict.fromkeys(name.partition(".")[0] for name in left if name not in kept.names)
     note = f"weights from {recipe.init}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.machine.threads import MOST_THREADS
+from ordsmed.base.machine.threads import MAX_THREADS
 from ordsmed.base.say import many
 from ordsmed.base.settings import as_toml
 from ordsmed.data.loader import Share
