@@ -218,7 +218,7 @@ def test_all_processes_stop_at_the_step_that_the_first_was_told(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(loop.STOP_AT, "")
-    monkeypatch.setattr(loop, "first_alone", lambda ranks, act: 1 if act is loop.read_stop_at else act())
+    monkeypatch.setattr(loop, "on_rank0", lambda ranks, act: 1 if act is loop.read_stop_at else act())
     with pytest.raises(Stopped) as ended:
         loop.train(job_of(recipe(steps=2)), tmp_path, 0, 1e9)
     assert (ended.value.step, ended.value.by) == (1, 0)

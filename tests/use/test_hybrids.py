@@ -136,7 +136,7 @@ def test_vectors_see_both_sides(family: str, tokenizer: Tokenizer, tmp_path: Pat
 @pytest.mark.long
 @pytest.mark.parametrize(("family", "inner"), [("gpt2", ""), ("modern", ""), ("modern", "causal")])
 def test_a_task_sees_both_sides(family: str, inner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.runner.measured_peak", lambda *_: 1e12)
     data = task_files(tmp_path / "data")
     trained = model_of(family, Tokenizer.load(data / "vocab.txt"), tmp_path / "run")
     (tmp_path / "hub").mkdir()

@@ -21,6 +21,7 @@ from ordsmed.cli import main
 from ordsmed.machines.cluster import claims, survey
 from ordsmed.machines.cluster import estimate as machinery
 from ordsmed.machines.cluster.estimate import Estimate, Margin, estimate
+from ordsmed.train import step_times as step_timing
 from ordsmed.train.job import Job
 
 PEAK = 1e12
@@ -73,7 +74,7 @@ def own_threads() -> int:
 
 def work_of(*overrides: str) -> tuple[int, float, float, float]:
     """Steps, their FLOPs, those of validations, tokens."""
-    plan, _ = machinery._plan_and_devices("tiny/bert", overrides, "pretrain", "", 1, None, alone=False, make=False)
+    plan, _ = machinery._plan_and_devices("tiny/bert", overrides, "pretrain", "", 1, None, one_device=False, make=False)
     return machinery._work(plan, "tiny/bert")
 
 
@@ -105,7 +106,7 @@ def test_twice_the_steps_are_twice_the_work() -> None:
 def test_what_validations_cost() -> None:
     """One at the end, and one at each step that has its own; each a third of a step's work a row: no backward pass."""
     plan, _ = machinery._plan_and_devices(
-        "tiny/bert", ("validate=0",), "pretrain", "", 1, None, alone=False, make=False
+        "tiny/bert", ("validate=0",), "pretrain", "", 1, None, one_device=False, make=False
     )
     phase, rows = plan.recipe.phases[-1], plan.recipe.validation_rows
     one = rows * plan.flops(len(plan.recipe.phases) - 1) / phase.batch / 3
@@ -232,7 +233,7 @@ def test_steps_are_timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return timed[-1][1]
 
     monkeypatch.setattr(machinery, "step_times", spy)
-    monkeypatch.setattr(machinery, "LONG", 0.0)
+    monkeypatch.setattr(step_timing, "LONG", 0.0)
     words = (
         f"data={make_store(folder / 'data')}",
         "model.width=32",
@@ -243,15 +244,15 @@ def test_steps_are_timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "phase.batch=4",
     )
     found = here(*words, measure=True)
-    assert [(start, len(steps)) for start, steps in timed] == [(0, machinery.TIMED), (40, machinery.TIMED)]
+    assert [(start, len(steps)) for start, steps in timed] == [(0, step_timing.TIMED), (40, step_timing.TIMED)]
     assert all(second > 0 for _, steps in timed for second in steps)
     seconds = 40 * sum(statistics.fmean(steps) for _, steps in timed)
     assert found.speed.flops.likely == pytest.approx(work_of(*words)[1] / seconds)
     assert [path.name for path in folder.iterdir()] == ["data"]
-    monkeypatch.setattr(machinery, "LONG", 1e9)
+    monkeypatch.setattr(step_timing, "LONG", 1e9)
     timed.clear()
     here(*words, "validate=10", measure=True)
-    assert [len(steps) for _, steps in timed] == [40 - 3 - machinery.WARM] * 2  # to its end, without validations
+    assert [len(steps) for _, steps in timed] == [40 - 3 - step_timing.WARM] * 2  # to its end, without validations
 
 
 @pytest.mark.parametrize(

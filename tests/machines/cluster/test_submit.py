@@ -332,7 +332,7 @@ def test_auto_is_planned_for_the_card_of_the_site(
     where: str, precision: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(varlen, "has_windows", lambda: True)
-    place = site.find(where)
+    place = site.Destination.find(where)
     plan = submit.checked_plan("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
     lines = layout_lines(plan)
     assert f"layout.precision: auto, which chooses {precision}" in lines
@@ -344,7 +344,8 @@ def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 1)
     words = ["layout.precision=auto", "model.lstm=fast"]
     for where, lacks in ("saga:a100", True), ("power9", False):
-        lines = submit.checked_plan("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
+        plan = submit.checked_plan("tiny/elmo", words, "pretrain", site.Destination.find(where), where, 1)
+        lines = layout_lines(plan)
         assert ("NVIDIA's kernel supports bf16 with torch" in " ".join(lines)) == lacks, lines
 
 

@@ -144,8 +144,8 @@ def test_kernels_and_attention_stand_beside_what_they_make(
     [kept] = measurements.read(measurements.DEFAULT_PATH)
     assert (kept.kernels, kept.attention) == (found["kernels"], found["attention"])
     assert training.reference_measurement(kept, bench_rounds.Spread(1.0, 1.0, 1.0)).kernels == ""
-    monkeypatch.setattr("ordsmed.train.job._begin_kernels", lambda *given: "")
-    monkeypatch.setattr("ordsmed.train.plan.way", lambda *_, **how: [])
+    monkeypatch.setattr("ordsmed.train.job._choose_kernels", lambda *given: "")
+    monkeypatch.setattr("ordsmed.train.plan.attention_lines", lambda *_, **how: [])
     assert not {"kernels", "attention"} & measured("bench/bert-mini", *BERT, "steps=3").keys()
 
 

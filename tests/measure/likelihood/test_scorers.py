@@ -103,7 +103,7 @@ def test_packing_changes_no_score(family: str, way: str, tmp_path: Path, monkeyp
     trained, found = made(family, tmp_path), []
     for tokens, runs in ((1, 0), (1 << 12, 0), (1 << 12, 1 << 40), (64, 0)):
         monkeypatch.setitem(rows.TOKENS, "cpu", tokens)
-        monkeypatch.setattr("ordsmed.nn.attention.CALL", runs)
+        monkeypatch.setattr("ordsmed.nn.attention.CALL_COST", runs)
         found.append(scored(trained, way, SENTENCES * 3))
     for other in found[1:]:
         for one, own in zip(found[0], other, strict=True):

@@ -179,7 +179,7 @@ def test_a_loss_is_learned_by_the_kernel_as_without(
         return made
 
     plain = learned("plain")
-    monkeypatch.setattr(loss, "_by_torch", None)
+    monkeypatch.setattr(loss, "_shares_by_torch", None)
     ours = learned("auto")
     for one, other in zip(ours, plain, strict=True):
         scale = float(other.abs().max())
@@ -192,7 +192,7 @@ def test_with_the_kernel_a_loss_is_one_graph(device: torch.device, only: None, m
     """torch's compiler sees the kernel as an operator that writes into what it is given."""
     monkeypatch.setattr(loss, "BY_HAND", ())
     assert "cross entropy" in switch.begin("auto", device)
-    monkeypatch.setattr(loss, "_by_torch", None)
+    monkeypatch.setattr(loss, "_shares_by_torch", None)
     torch.manual_seed(0)
     hidden, table = (torch.randn(n, 8).to(device).requires_grad_() for n in (6, 50))
     targets, weights = torch.arange(6, device=device), torch.ones(6, device=device)

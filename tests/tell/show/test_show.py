@@ -60,7 +60,7 @@ def test_of_a_folder_whose_data_are_gone_its_state_is_told(tmp_path: Path, monke
     recipe = object.__new__(show.Pretraining)
     monkeypatch.setattr(show, "read", lambda *_, **__: (recipe, "encode"))
     monkeypatch.setattr(show.settings, "plain", lambda recipe: {"layout": {"shard": 1, "tensor": 1}})
-    monkeypatch.setattr(show.settings, "changed", lambda recipe: {"layout": {"shard": 1}})
+    monkeypatch.setattr(show.settings, "without_defaults", lambda recipe: {"layout": {"shard": 1}})
     plan = SimpleNamespace(read=gone)
     monkeypatch.setitem(show.PLANS, "encode", plan)
     assert show.show(str(tmp_path)) == [

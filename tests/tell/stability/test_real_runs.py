@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 
 def at_once(one: PlannedRun, place: dict[str, str], threads: int, devices: int) -> Any:
     """In place of a process: the same command in this one, which needs no seconds to start."""
-    with one.said.open("w") as said, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+    with one.output_file.open("w") as said, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
         cli.main([one.recipe.verb, str(one.path)])
     return type("Ended", (), {"returncode": 0, "poll": lambda self: 0})()
 

@@ -61,7 +61,7 @@ class Made:
     def start(self, one: PlannedRun, place: dict[str, str], threads: int, devices: int) -> Any:
         self.begun.append(one.name)
         complaint, out = self.complaints.get(one.name), self.left_out.get(one.name, [])
-        one.said.write_text(f"ordsmed: {complaint}\n")
+        one.output_file.write_text(f"ordsmed: {complaint}\n")
         shutil.rmtree(one.folder, ignore_errors=True)
         (one.folder / "checkpoints").mkdir(parents=True)
         state = "failed" if complaint else "done"

@@ -73,7 +73,7 @@ def test_a_trial_for_each_combination_and_seed(tmp_path: Path) -> None:
         {"learning_rate": 3e-5, "length": 8},
     ]
     made = found[3].recipe
-    assert (made.rate, made.task.length, made.seed, made.seeds, made.grid) == (3e-5, 8, 2, (), {})
+    assert (made.learning_rate, made.task.length, made.seed, made.seeds, made.grid) == (3e-5, 8, 2, (), {})
     assert found[0].folder == tmp_path / "trials" / found[0].name
     assert found[0].path == tmp_path / "trials" / f"{found[0].name}.toml"
     assert [trial.recipe.seed for trial in planned(tmp_path, seed=7, grid={"batch": [8, 16]})] == [7, 7]

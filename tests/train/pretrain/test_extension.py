@@ -61,7 +61,7 @@ def test_a_finished_run_gets_a_phase_more(recipe: Recipe) -> None:
     assert plan.facts["deadline"] == pytest.approx(used + 16.0 / 0.95 + 0.01)
     added = plan.after.phase[1]
     # the rate falls in a line from step 2 to the end of all 24 steps
-    assert added.rate == pytest.approx(2e-3 * (24 - 8) / (24 - 2))
+    assert added.learning_rate == pytest.approx(2e-3 * (24 - 8) / (24 - 2))
     assert "one more phase of 16 steps: in 1 step up to 1.45e-03, then linear as before" in plan.lines()[0]
     assert Run(folder).status["state"] == "done", "nothing is written by a plan"
     plan.write()
@@ -120,10 +120,10 @@ def test_extensions_of_extensions_have_the_peak_of_the_first_phase() -> None:
     )
     (_, second), asked = extension._add_phase((first,), 0, 100)
     (*_, third), _ = extension._add_phase((first, second), 1, 100)
-    assert (second.rate, third.rate) == pytest.approx((1 / 2, 1 / 3))
+    assert (second.learning_rate, third.learning_rate) == pytest.approx((1 / 2, 1 / 3))
     assert asked == [[100, 0.0], [150.0, extension.REWARMING]]
     short = Phase(steps=20, length=8, batch=2, learning_rate=1.0, warmup=0.1)
-    assert extension._add_phase((short,), 0, 10_000)[0][1].rate == pytest.approx(1.0, abs=0.01)
+    assert extension._add_phase((short,), 0, 10_000)[0][1].learning_rate == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_run_that_ended_early_is_cut_there() -> None:

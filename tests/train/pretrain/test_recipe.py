@@ -161,10 +161,16 @@ def test_what_the_recipe_leaves_out_is_the_familys() -> None:
     assert not finetuning().complete
     whole = finetuning().fill_defaults(network)
     assert whole.complete
-    assert (whole.model, whole.rate, whole.warmup, whole.layer_decay, whole.freeze) == (network, 7e-5, 0.25, 0.5, True)
+    assert (whole.model, whole.learning_rate, whole.warmup, whole.layer_decay, whole.freeze) == (
+        network,
+        7e-5,
+        0.25,
+        0.5,
+        True,
+    )
     assert (whole.optimizer.decay, whole.optimizer.betas, whole.optimizer.epsilon) == (0.125, (0.5, 0.75), 1e-6)
     said = finetuning(learning_rate=1e-3, warmup=0.0, layer_decay=1.0, freeze=False).fill_defaults(network)
-    assert (said.rate, said.warmup, said.layer_decay, said.freeze) == (1e-3, 0.0, 1.0, False)
+    assert (said.learning_rate, said.warmup, said.layer_decay, said.freeze) == (1e-3, 0.0, 1.0, False)
 
 
 @pytest.mark.parametrize(
@@ -179,8 +185,8 @@ def test_narrow_networks_learn_faster_by_width_and_task(kind: str, rates: list[f
     """A rate that the recipe names stays."""
     recipe = dataclasses.replace(finetuning(), task=load("tasks", kind)(train="a", length=16))
     networks = [bert.Bert(width=width) for width in (768, 512, 384, 192, 128)]
-    assert [recipe.fill_defaults(network).rate for network in networks] == pytest.approx(rates)
-    assert dataclasses.replace(recipe, learning_rate=1e-5).fill_defaults(networks[-1]).rate == 1e-5
+    assert [recipe.fill_defaults(network).learning_rate for network in networks] == pytest.approx(rates)
+    assert dataclasses.replace(recipe, learning_rate=1e-5).fill_defaults(networks[-1]).learning_rate == 1e-5
 
 
 def test_a_grid_by_paths_or_tables_and_when_trials_are_asked_for() -> None:

@@ -37,7 +37,7 @@ class AtOnce:
         self.made.append(trial.name)
         self.returncode: Any = 0
         words = ["pretrain", str(trial.path), *(["--yes"] if trial.yes else [])]
-        with trial.said.open("w") as said, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with trial.output_file.open("w") as said, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             try:
                 cli.main(words)
             except SystemExit as status:
