@@ -186,7 +186,7 @@ def test_pairs_need_a_second_text_and_others_none(tasks: dict[str, Path]) -> Non
     pairs, alone = opened(tasks["pairs"]), opened(tasks["classify"])
     assert pairs.classify(["w1", "w90"], ["w80", "w3"])[1].label == pairs.classify("w90", "w3").label
     assert pairs.classify("w90", "w3") != pairs.classify("w3", "w90")
-    with pytest.raises(RecipeError, match="classify: found 1 text and 0 second ones; wanted a second text for each"):
+    with pytest.raises(RecipeError, match="classify: found 1 text and 0 second texts; wanted a second text for each"):
         pairs.classify("w90")
     with pytest.raises(RecipeError, match="found 2 texts and 1 second text; wanted a second text for each"):
         pairs.classify(["w90", "w1"], ["w2"])

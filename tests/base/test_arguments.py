@@ -98,10 +98,10 @@ def test_complaints(words: list[str], said: str) -> None:
 def test_a_word_too_many() -> None:
     bare = Parser("act", owners=lambda _: "")
     bare.add_argument("name", metavar="NAME")
-    assert complaint("a", "b", "c", of=bare) == "act: `b` is one word too many; wanted `ordsmed act NAME`"
+    assert complaint("a", "b", "c", of=bare) == "act: `b` is one argument too many; wanted `ordsmed act NAME`"
     bare = Parser("act", owners=lambda _: "")
     bare.add_argument("name", metavar="NAME")
-    assert complaint("--", "a", "--b", of=bare) == "act: `--b` is one word too many; wanted `ordsmed act NAME`"
+    assert complaint("--", "a", "--b", of=bare) == "act: `--b` is one argument too many; wanted `ordsmed act NAME`"
     two = Parser("act", owners=lambda _: "")
     for name in ("ONE", "TWO"):
         two.add_argument(name.lower(), metavar=name)

@@ -46,7 +46,7 @@ def test_a_hole_in_a_tensor_is_told(tmp_path, parts, held):
 @pytest.mark.parametrize("told", ["{", "[1]", '{"a": 7}', '{"a": [[8, 5]]}', '{"a": [["x"], [0]]}'])
 def test_a_header_that_tells_no_boxes_is_refused(tmp_path, told):
     weights.write(tmp_path / "model.safetensors", {"a": WHOLE}, boxes=told)
-    with pytest.raises(DataError, match=r"model\.safetensors: boxes: .*wanted of each tensor") as caught:
+    with pytest.raises(DataError, match=r"model\.safetensors: boxes: .*wanted the full shape") as caught:
         boxes.Boxes(tmp_path, "model")
     assert "\n" not in str(caught.value)
 

@@ -87,7 +87,7 @@ def test_a_classifier_of_such_a_family(unigram: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["distilbert", "t5", "xlm", "bort"])
 def test_another_network_is_told_what_can_be_opened(kind: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, "vocab_size": 9}))
-    told = rf"model_type: found {kind}; wanted one of bert, camembert, .*, roberta, xlm-roberta; transformers opens"
+    told = rf"model_type: found {kind}; wanted one of bert, camembert, .*, roberta, xlm-roberta; use a model"
     with pytest.raises(DataError, match=told) as refused:
         foreign.settings(tmp_path)
     assert "did you mean" not in str(refused.value)

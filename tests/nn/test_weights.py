@@ -143,7 +143,7 @@ def test_rows_of_padding_may_lack_and_never_be_more():
     own = {"a": torch.zeros(4, 2)}
     weights.compare({"a": torch.zeros(3, 2)}, own, "place", padded=["a"])
     for held, padded in ((torch.zeros(5, 2), ["a"]), (torch.zeros(3, 3), ["a"]), (torch.zeros(3, 2), [])):
-        with pytest.raises(DataError, match=r"other shapes a \[\d, \d\], not \[4, 2\]"):
+        with pytest.raises(DataError, match=r"wrong shapes a \[\d, \d\], not \[4, 2\]"):
             weights.compare({"a": held}, own, "place", padded=padded)
 
 
@@ -167,7 +167,7 @@ def test_a_pickle_with_code_is_not_run(tmp_path):
 def test_other_pickles_are_refused_in_a_line_of_our_own(tmp_path, held):
     path = tmp_path / "pytorch_model.bin"
     path.write_bytes(held) if isinstance(held, bytes) else torch.save(held, path)
-    ends = "it is empty|it holds more|not a file of torch|a zip file without its end"
+    ends = "it is empty|it has more|not a file of torch|a zip file without its end"
     told = rf"cannot be read: .*({ends}).*wanted plain tensors"
     with pytest.raises(DataError, match=told) as caught:
         weights.read_foreign(tmp_path)
@@ -245,7 +245,7 @@ def test_numbers_are_looked_at_one_by_one() -> None:
         with pytest.raises(DataError, match=r"^place: b: 1 of 3 numbers are NaN or infinite"):
             weights.check_numbers({"b": torch.tensor([1.0, wrong, 2.0])}, "place")
     for kind in (torch.int8, torch.float8_e4m3fn):
-        with pytest.raises(DataError, match=rf"c holds {kind}; wanted fractions"):
+        with pytest.raises(DataError, match=rf"c has type {kind}; wanted floating-point numbers"):
             weights.check_numbers({"c": torch.zeros(2).to(kind)}, "place")
     with pytest.raises(DataError, match=r"d: 1 of 2 numbers are NaN, infinite or too large for fp32"):
         weights.check_numbers({"d": torch.tensor([1e38, -1e39], dtype=torch.float64)}, "place")

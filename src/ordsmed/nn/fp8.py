@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.base.machine.devices import Accelerator, card_of
 from ordsmed.nn.context import Context
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
@@ -37,16 +36,6 @@ def use_fp8(block: nn.Module) -> int:
     for layer in fit:
         layer.__class__ = Fp8Linear
     return len(fit)
-
-
-def lacks_fp8(device: torch.device, card: Accelerator | None = None) -> str:
-    """Return why the device, or the GPU `card` of a planned job, cannot multiply in 8 bits; empty if it can."""
-    card = (card or card_of(device)) if device.type == "cuda" else None
-    if card and card.amd:
-        return "was not tested on AMD GPUs, which have other 8-bit formats"
-    if card and card.capability < (8, 9):
-        return f"{card.name} has no units for; Ada, Hopper and later have"
-    return ""
 
 
 class _Fp8Product(torch.autograd.Function):

@@ -53,7 +53,7 @@ def test_the_optimizer_takes_it_for_large_tables(
     """Weights, sums and counted steps are those without it, gradients stay, and small ones are torch's."""
     from ordsmed.nn.kernels import adaptive_step as kernels
 
-    monkeypatch.setattr(adagrad, "LARGE", 2_000)
+    monkeypatch.setattr(adagrad, "MIN_KERNEL_SIZE", 2_000)
     taken: list[int] = []
     before = kernels.step
     monkeypatch.setattr(kernels, "step", lambda *given: (taken.append(given[0].numel()), before(*given)))

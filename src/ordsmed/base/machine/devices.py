@@ -53,7 +53,7 @@ def lacks_fp8(device: torch.device, card: Accelerator | None = None) -> str:
     """Return why the device, or the GPU `card` of a planned job, cannot multiply in 8 bits; empty if it can."""
     card = (card or card_of(device)) if device.type == "cuda" else None
     if card and card.amd:
-        return "was not tried on GPUs of AMD, whose 8 bits are others"
+        return "was not tested on AMD GPUs, which have other 8-bit formats"
     if card and card.capability < (8, 9):
         return f"{card.name} has no units for; Ada, Hopper and later have"
     return ""
