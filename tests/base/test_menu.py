@@ -226,8 +226,8 @@ def test_a_missing_add_on_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: p
         verb.find("corpus addresses")
     with pytest.raises(SystemExit, match="2"):
         main(["serve", "work/run", "--port", "0"])
-    wanted = "`serve`: is a command of the add-on ordsmed.serve, which is not installed; install the whole of ordsmed"
-    assert capsys.readouterr().err == f"ordsmed: {wanted}, not its core alone\n"
+    wanted = "`serve`: is part of the add-on ordsmed.serve, which is not installed; install ordsmed with its add-ons"
+    assert capsys.readouterr().err == f"ordsmed: {wanted}, not only its core\n"
 
 
 def test_kind_of() -> None:
@@ -248,7 +248,7 @@ def test_settings_of_a_base_class_come_first_as_the_class_has_them() -> None:
     assert list(found)[:2] == ["model", "optimizer"]
     assert list(found).index("layer_decay") < list(found).index("task")
     assert (found["layer_decay"].type, found["layer_decay"].default) == ("float | None", "None")
-    assert found["layer_decay"].doc == "each layer learns at this share of the rate of the one above it; 1: all alike"
+    assert found["layer_decay"].doc == "learning rate of a layer as a share of that of the layer above it; 1: the same for all layers"
     assert (found["model"].type, found["task"].default) == ("one of models", "required")
     assert menu.lines("ordsmed.train.training", "Training")[0] == found["model"]
 

@@ -144,7 +144,7 @@ def test_the_pages_work_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture
         run(*shlex.split(command)[1:])
         said[command.removeprefix("ordsmed ")] = capsys.readouterr().out
     assert "          the folder\n" in said["menus corpora my_lab.poems"]
-    assert "in all: 20 steps" in said["pretrain my_lab/means.toml --dry-run"]
+    assert "in total: 20 steps" in said["pretrain my_lab/means.toml --dry-run"]
     lines = [json.loads(line) for line in Path("work/pretrain/means/weights.jsonl").read_text().splitlines()]
     assert [(line["step"], len(line["counts"])) for line in lines] == [(10, 20), (20, 20)]
     assert re.search(r"validation at step 20: loss \d\.\d+\n", said["show work/pretrain/means"])

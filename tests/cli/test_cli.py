@@ -260,7 +260,7 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
         (["pretrain", "r", "--devices"], "pretrain: --devices has no value; wanted `--devices N`; see `ordsmed help"),
         (["pretrain"], "pretrain: no RECIPE|RUN; wanted `ordsmed pretrain RECIPE|RUN [key.path=value ...]`; "),
         (["embed", "r"], "embed: no INPUT and no OUT; wanted `ordsmed embed RUN INPUT OUT`; "),
-        (["export", "r", "b", "c"], "export: `c` is one word too many; wanted `ordsmed export RUN FOLDER`"),
+        (["export", "r", "b", "c"], "export: `c` is one argument too many; wanted `ordsmed export RUN FOLDER`"),
         (["pretrain", ""], "pretrain: an empty word; wanted `ordsmed pretrain RECIPE|RUN [key.path=value ...]`; "),
         (["fill", "r", "--step", "-3"], "--step: found -3; wanted a whole number, 0 or more"),
         (["generate", "r", "--tokens", "0"], "--tokens: found 0; wanted a whole number, 1 or more"),
@@ -378,7 +378,7 @@ def test_show_makes_nothing(ordsmed: Any) -> None:
         "data: work/encode/stdlib-wordpiece does not exist yet; it will be made from stdlib-wordpiece",
         f"vocabulary {settings.read(run.find_recipe('stdlib-wordpiece', 'tokenizer'))['tokenizer']['size']:,}\n",
         "phase 1: 500 steps of 64 rows x 32 tokens; batch = micro 64 x accumulation 1 x devices 1",
-        "in all: 520 steps, 1,064,960 tokens,",
+        "in total: 520 steps, 1,064,960 tokens,",
         " GFLOP",
         "memory a rank: weights ",
     ):

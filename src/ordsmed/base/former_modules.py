@@ -70,7 +70,7 @@ NEW_NAMES = {  # old -> new name below `ordsmed`; also applies to submodules, an
     "data.words_seen": "data.word_counts",
     "learn.kept": "learn.head_transfer",
     "learn.score.paired": "learn.score.paired_tests",
-    "machines.suite.drawn": "machines.suite.random_data",
+    "machines.suite.drawn": "train.pretrain.random_data",
     "maker.session": "maker.runner",
     "maker.speedrun.again": "maker.speedrun.reproduction",
     "measure.bench.measured": "measure.bench.measurement",
