@@ -248,7 +248,10 @@ def test_settings_of_a_base_class_come_first_as_the_class_has_them() -> None:
     assert list(found)[:2] == ["model", "optimizer"]
     assert list(found).index("layer_decay") < list(found).index("task")
     assert (found["layer_decay"].type, found["layer_decay"].default) == ("float | None", "None")
-    assert found["layer_decay"].doc == "learning rate of a layer as a share of that of the layer above it; 1: the same for all layers"
+    assert (
+        found["layer_decay"].doc
+        == "learning rate of a layer as a share of that of the layer above it; 1: the same for all layers"
+    )
     assert (found["model"].type, found["task"].default) == ("one of models", "required")
     assert menu.lines("ordsmed.train.training", "Training")[0] == found["model"]
 

@@ -14,7 +14,7 @@ NOUNS = re.compile(
     "|checkpoints|nodes|machines|devices|jobs|cases|shards|samples|passes|losses|tasks|packages|wheels|hours|days)\\b"
 )
 FREE = """
-    train/session: steps | train/auto: speed
+    train/runner: steps | train/auto: speed | train/finetune/plan: often
     maker/plan: learning.passes | maker/plan: passes | maker/plan: phase['batch']
     learn/score/squad: len(questions) | text/labelled/conll: len(self)
     train/finetune/recipe: longest or 'all' | data/tokenizer_training: split | others/translate/trainer: flag

@@ -218,7 +218,7 @@ def test_a_fine_tuning_is_shown_before_anything_stands(tmp_path: Path, monkeypat
     told = show("squad-2.0", devices=3)
     assert lines_of(told, "init: ")[0].startswith("init: work/pretrain/bert-base does not exist here")
     assert lines_of(told, "task.train: ") == [
-        "task.train: work/fetch/squad/train-v2.0.json is not there; `ordsmed fetch squad` gets it"
+        "task.train: work/fetch/squad/train-v2.0.json does not exist; `ordsmed fetch squad` gets it"
     ]
     assert told[-2].endswith("2 epochs of 24 rows x 384 tokens; batch = micro 8 x accumulation 1 x devices 3")
     assert lines_of(show("glue-grid"), "trials: ")[0].startswith("trials: 20, each trained on one device: ")

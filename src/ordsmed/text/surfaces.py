@@ -1,4 +1,4 @@
-"""Surfaces: the text that a piece stands for, and whether it begins a word, for any kind of tokenizer.
+"""Surfaces: the text of a token, and whether it begins a word, for any kind of tokenizer.
 
     ##s  s  s   ->  continues a word, "s"           newt  Ġnewt  ▁newt  ->  begins a word, "newt"
 
@@ -154,7 +154,7 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
 
 
 class Apart:
-    """Tells whether a tokenizer separates a character from its neighbors, as BERT's does with punctuation."""
+    """Says whether a tokenizer separates a character from its neighbors, as BERT's does with punctuation."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.pipeline = tokenizer.pipeline

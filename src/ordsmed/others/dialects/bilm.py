@@ -29,7 +29,7 @@ from ordsmed.text.vocabulary import SIGNS
 OPTIONS, LISTS = "options.json", ("vocab.txt", "vocab.txt.gz")
 UIO = {"lstm.dim": 2048, "n_epochs": 3, "batch_size": 192, "n_negative_samples_batch": 4096}  # simple_elmo_training
 GPUS, GPUS_UIO = 3, 2  # number of GPUs in the scripts
-CHARACTERS = "leave it out: ordsmed's ELMo is bidirectional and reads characters"
+CHARACTERS = "leave it out: this ELMo is bidirectional and reads characters"
 FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 DICTIONARY = (
     Flag("bidirectional", True, refused=CHARACTERS, within="--options"),

@@ -117,9 +117,7 @@ PRETRAINING = (
         *joint("model", "debug=False model_size=small"),
         Flag("do_train", True, "pretrain", joint=True),
         Flag("do_eval", False, "encode: validation_records", joint=True),
-        Flag(
-            "electra_objective", True, refused="for masked language modeling use `ordsmed as google run_pretraining.py`"
-        ),
+        Flag("electra_objective", True, refused="masked language models: `ordsmed as google run_pretraining.py`"),
         Flag("electric_objective", False, refused="leave it out: ordsmed has no Electric, only ELECTRA"),
         Flag("gen_weight", 1.0, "objective.guess_weight"),
         Flag("disc_weight", 50.0, "objective.detect_weight"),
@@ -290,7 +288,7 @@ FINETUNING = (
         Flag("n_best_size", 20, "task.n_best", joint=True),
         Flag("max_answer_length", 30, "task.longest_answer", joint=True),
         *refused(
-            "leave it out: a classifier always decides whether there is an answer",
+            "leave it out: a classifier always decides this",
             "answerable_classifier=True answerable_uses_start_logits=True",
         ),
         Flag("answerable_weight", 0.5, "task.answerable_weight", joint=True),

@@ -26,8 +26,8 @@ HALF, WIDE = ("--fp16", "--memory-efficient-fp16", "--amp"), ("--bf16", "--memor
 BACKENDS = ("pytorch_ddp", "legacy_ddp", "c10d", "no_c10d", "fully_sharded")  # all give the same gradients
 LINES = re.compile(r"[\d ]*\n?")  # lines of a file of token ids
 
-LOGS = "a run logs to its folder: metrics.jsonl, log.txt and TensorBoard files"
-RANKS = "determined by the launcher's environment variables and the devices of the machine"
+LOGS = "a run logs to its folder: metrics.jsonl and log.txt"
+RANKS = "the launcher's environment and the machine's devices decide"
 EPOCHS = "rows continue across the end of an epoch"
 ONE_LANGUAGE = "there is only one language"
 ORDER = "the order of rows is random, from --seed"
@@ -200,7 +200,7 @@ CHECKPOINTS = (
     *joint("init", "--restore-file=checkpoint_last.pt --finetune-from-model:str --reset-optimizer=False"),
     Flag("--continue-once", str, refused="use `--restore-file`; a run in the output folder resumes without a flag"),
     *idle(
-        "a start from other weights always resets these; only the optimizer state of a run is kept",
+        "a start from other weights resets these; a run keeps its optimizer state",
         "--reset-dataloader=False --reset-lr-scheduler=False --reset-meters=False",
     ),
     Flag("--optimizer-overrides", "{}", refused=LEAVE),
@@ -211,7 +211,7 @@ CHECKPOINTS = (
     Flag("--no-save-optimizer-state", False, refused="leave it out: a resumed run needs the optimizer state"),
     *idle(EPOCHS, "--save-interval=1 --no-epoch-checkpoints=False --keep-last-epochs=-1"),
     *idle(
-        "the model has the last weights; `revisions=N` keeps those of every N steps",
+        "it has the last weights; `revisions=N` keeps those of every N steps",
         "--keep-best-checkpoints=-1 --best-checkpoint-metric=loss --maximize-best-checkpoint-metric=False",
     ),
     Flag("--checkpoint-suffix", "", nothing="checkpoints are named by their step"),

@@ -39,7 +39,7 @@ SCHEDULES = (
 SPLIT = "`layout.shard=N` after the flags shards the model over N devices"
 HUB = "nothing is uploaded; `huggingface-cli upload` can upload output_dir"
 FITS = "the number of rows per batch is chosen by device memory"
-LOGS = "a run logs to its folder: metrics.jsonl, log.txt and TensorBoard files"
+LOGS = "a run logs to its folder: metrics.jsonl and log.txt"
 SCORES = "ordsmed computes the scores itself, over all files together"
 RATES = (
     *joint("schedule", "--lr_scheduler_type=linear --lr_scheduler_kwargs:str"),
@@ -125,7 +125,7 @@ SAVING = (
     Flag("--save_safetensors", True, nothing="weights are safetensors"),
     Flag("--save_on_each_node", False, nothing="all machines share the run's folder"),
     *idle(
-        "a checkpoint always has everything that a resumed run needs",
+        "a checkpoint has everything that a resumed run needs",
         "--save_only_model=False --enable_jit_checkpoint=False --restore_callback_states_from_checkpoint=False",
     ),
 )
@@ -133,7 +133,7 @@ MACHINES = (
     Flag("--use_cpu", False, "layout.device", by=CPU, also=("--no_cuda",)),
     Flag("--use_mps_device", False, refused="leave it out: devices are CPUs and NVIDIA GPUs"),
     *idle(
-        "determined by the launcher's environment variables and the devices of the machine",
+        "the launcher's environment and the machine's devices decide",
         "--local_rank=-1 --ddp_backend:str --xpu_backend:str --tpu_num_cores:int",
     ),
     Flag("--ddp_timeout", 1800, "layout.patience", by=float, explicit=True),

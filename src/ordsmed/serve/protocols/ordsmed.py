@@ -181,7 +181,7 @@ async def results(call: ServedCall, method: str) -> list[Any]:
         del columns[1]  # texts alone, no pairs
     if len({*map(len, columns)}) > 1:
         counts = " and ".join(str(len(column)) for column in columns)
-        raise Refusal("invalid", f"found lists of {counts} texts", "lists of equal length")
+        raise Refusal("invalid", f"found lists of different lengths: {counts}", "lists of equal length")
     return await call.compute(call.model(method), method, [*zip(*columns, strict=True)], **options)
 
 
