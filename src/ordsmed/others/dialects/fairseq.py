@@ -211,7 +211,7 @@ CHECKPOINTS = (
     Flag("--no-save-optimizer-state", False, refused="leave it out: a resumed run needs the optimizer state"),
     *idle(EPOCHS, "--save-interval=1 --no-epoch-checkpoints=False --keep-last-epochs=-1"),
     *idle(
-        "it has the last weights; `revisions=N` keeps those of every N steps",
+        "`revisions=N` keeps weights of every N steps",
         "--keep-best-checkpoints=-1 --best-checkpoint-metric=loss --maximize-best-checkpoint-metric=False",
     ),
     Flag("--checkpoint-suffix", "", nothing="checkpoints are named by their step"),
