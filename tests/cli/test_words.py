@@ -373,7 +373,7 @@ def test_a_training_that_is_done_leads_on(
     """The first of several processes says it."""
     given("train.pretrain.pretrain.pretrain", Path("a b"))
     given("train.finetune.finetune.finetune", Path("tuned"))
-    ended = given("train.finetune.summary.ended", ["told"])
+    ended = given("train.finetune.summary.summary_lines", ["told"])
     cli.main(["pretrain", "r"])
     assert capsys.readouterr().out == "a b: done; a b/loss.svg is its learning curve\n"
     cli.main(["finetune", "r"])

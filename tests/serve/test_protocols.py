@@ -361,7 +361,7 @@ def test_the_verb_tells_surprisal(tiny_run: Any, capsys: pytest.CaptureFixture[s
     ]
     with pytest.raises(SystemExit):
         main([*place, text, "--step", "0,7"])
-    assert "--step: found 7, which" in capsys.readouterr().err
+    assert "--step: found 7, but" in capsys.readouterr().err
 
 
 def test_words_have_the_bits_of_their_pieces(local: Local) -> None:

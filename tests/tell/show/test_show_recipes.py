@@ -129,7 +129,7 @@ def test_a_recipe_and_its_cost() -> None:
     heads = [line.partition(":")[0] for line in lines[at:]]
     lying = ["layout", "phase 1", "layout.precision", "attention", "memory a rank"]
     passes = next(line for line in lines if " passes over " in line)
-    assert heads == ["data", "positions", "network", "phase 1", "in all", passes, *lying]
+    assert heads == ["data", "positions", "network", "phase 1", "in total", passes, *lying]
     spread = show.layout("train.toml", devices=2)
     assert spread[0].startswith("layout: 2 x 1 x 1")
     assert spread[1].endswith("batch = micro 4 x accumulation 1 x devices 2")
@@ -177,7 +177,7 @@ def test_a_fine_tuning_whose_files_lack(tuning: Path) -> None:
     """The number of classes is unknown, so the network is described without a head."""
     Path("train.tsv").unlink()
     lines = show.show(str(tuning), ["task.dev=[]"])
-    assert "task.train: train.tsv is not there" in lines
+    assert "task.train: train.tsv does not exist" in lines
     assert "task.dev: none, so the last checkpoint is used and nothing is scored" in lines
     assert not any(line.startswith("examples") for line in lines)
     assert any(line.endswith(" parameters without a head") for line in lines)
