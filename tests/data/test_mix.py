@@ -30,7 +30,7 @@ def test_what_is_no_mix() -> None:
         with pytest.raises(ValueError, match="wanted"):
             Mix(**how)
     assert listed(("a", "b")) == {"a": 1.0, "b": 1.0}
-    with pytest.raises(ValueError, match="each once"):
+    with pytest.raises(ValueError, match="one or more different ones"):
         listed(("a", "a"))
 
 

@@ -183,7 +183,7 @@ def test_a_trial_that_is_done_is_not_made_again(grid: Path, made: list[str]) -> 
 
 
 def test_parts_make_what_the_whole_makes(grid: Path, tmp_path: Path, made: list[str]) -> None:
-    recipe, more = str(labelled(tmp_path)), ["seeds=[1,2]", "grid.rate=[1e-6,5e-3]", "grid.task.length=[16]"]
+    recipe, more = str(labelled(tmp_path)), ["seeds=[1,2]", "grid.learning_rate=[1e-6,5e-3]", "grid.task.length=[16]"]
     assert finetune(recipe, more, part="3/3") == tmp_path / "out"
     assert made == [NAMES[2]]
     assert not (tmp_path / "out/trials.json").exists()
@@ -240,9 +240,9 @@ def test_another_recipe_is_refused(grid: Path, made: list[str]) -> None:
     with pytest.raises(RecipeError, match=r"did you mean `task\.length`"):
         finetune(recipe, [*how, "grid.task.lenght=[16]"])
     with pytest.raises(RecipeError, match=r"grid: found 1,000,000 trials; wanted at most 10,000; use fewer values"):
-        finetune(recipe, [*how, f"seeds={list(range(1000))}", f"grid.rate={[n / 1e6 for n in range(1, 1001)]}"])
+        finetune(recipe, [*how, f"seeds={list(range(1000))}", f"grid.learning_rate={[n / 1e6 for n in range(1, 1001)]}"])
     with pytest.raises(RecipeError, match="same trial"):
-        finetune(recipe, ["grid.rate=[5e-4,0.0005]"])
+        finetune(recipe, ["grid.learning_rate=[5e-4,0.0005]"])
     with pytest.raises(RecipeError, match="is not a run"):
         finetune(recipe, ["step=all"])
     assert made == []

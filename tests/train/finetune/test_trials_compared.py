@@ -398,8 +398,8 @@ def test_trials_that_fail_alike_are_told_once(
         perform(folder, recipe(folder, seeds=(9,), grid={"learning_rate": [1e-5, 2e-5]}, jobs=1), "r")
     assert error.value.remedy == "run the same command again to repeat them"
     said = capsys.readouterr().err
-    assert "rate-1e-05,seed-9 failed: here: it burns" in said
-    assert "rate-2e-05,seed-9 failed for the same reason" in said
+    assert "learning_rate-1e-05,seed-9 failed: here: it burns" in said
+    assert "learning_rate-2e-05,seed-9 failed for the same reason" in said
 
 
 @pytest.mark.parametrize("stop_after", [1, 2])
@@ -466,12 +466,12 @@ def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str
     perform(folder, recipe(folder, seeds=(1, 2), grid={"learning_rate": [1e-5, 2e-5]}), "r")
     assert summary_lines(folder) == [
         f"{folder}: 4 trials are done; {folder}/trials.md compares them",
-        "  rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
-        "  rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
-        "the folder has the results of the best trial, rate-1e-05,seed-2",
+        "  learning_rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
+        "  learning_rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
+        "the folder has the results of the best trial, learning_rate-1e-05,seed-2",
         "guessing: accuracy 40.00",
     ]
-    alone = folder / "trials" / "rate-1e-05,seed-2"
+    alone = folder / "trials" / "learning_rate-1e-05,seed-2"
     assert summary_lines(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
     files.write_json(alone / "scores.json", {"step": 5})
     assert summary_lines(alone) == [f"{alone}: done"]
