@@ -384,7 +384,7 @@ def test_a_run_does_not_go_on_with_other_data(recipe: Recipe, store: Path) -> No
     before = Run(store).status["fingerprint"]
     try:
         Run(store).set(fingerprint="another")
-        with pytest.raises(RecipeError, match="which it began with"):
+        with pytest.raises(RecipeError, match="this run was started with"):
             pretrain(str(folder))
     finally:
         Run(store).set(fingerprint=before)

@@ -693,7 +693,7 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
     with pytest.raises(RecipeError, match="another recipe or of other data"):
         finetune(recipe("first", "squad", **said))
     cut_back(first, 6)
-    with pytest.raises(RecipeError, match="which it began with"):
+    with pytest.raises(RecipeError, match="this run was started with"):
         finetune(str(first))
     for column in cache.glob("squad-dev-*/ids.npy"):
         column.write_bytes(column.read_bytes()[:-8])

@@ -66,7 +66,7 @@ def test_a_trial_for_each_combination_and_seed(tmp_path: Path) -> None:
     """Named by the last part of a setting's path, or by the whole where two would be alike."""
     found = planned(tmp_path, seeds=(1, 2), grid={"learning_rate": [1e-5, 3e-5], "task": {"length": [8]}})
     assert [trial.name for trial in found] == [
-        f"rate-{rate},length-8,seed-{seed}" for rate in ("1e-05", "3e-05") for seed in (1, 2)
+        f"learning_rate-{rate},length-8,seed-{seed}" for rate in ("1e-05", "3e-05") for seed in (1, 2)
     ]
     assert [trial.setting for trial in found[::2]] == [
         {"learning_rate": 1e-5, "length": 8},
