@@ -81,10 +81,10 @@ def test_a_large_corpus_is_learned_from_in_part(
     monkeypatch.setattr(module, "_corpus", lambda _: place)
     learning = TokenizerTraining(words.WordList(least=1), corpus=str(place))
     assert learning._train({"c": place}).vocabulary == 7
-    assert "learning from" not in capsys.readouterr().err
+    assert "training on" not in capsys.readouterr().err
     monkeypatch.setattr(module, "MOST", 120)
     assert sorted(learning._train({"c": place}).model["vocab"])[3:] == ["ab", "ef"]
-    assert "learning from 120 characters of" in " ".join(capsys.readouterr().err.split())
+    assert "training on 120 characters of" in " ".join(capsys.readouterr().err.split())
 
 
 def recipe(folder: Path, name: str, **settings: Any) -> str:

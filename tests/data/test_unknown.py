@@ -36,7 +36,7 @@ def test_a_little_is_told_and_much_refused(capsys: pytest.CaptureFixture[str]) -
         return " ".join(capsys.readouterr().err.split())
 
     assert said(10) == ""
-    assert said(11).startswith("texts: 1.1% of its tokens are unknown to the tokenizer; a tokenizer that was learned")
+    assert said(11).startswith("texts: 1.1% of its tokens are unknown to the tokenizer; a tokenizer that was trained")
     assert said(100).startswith("texts: 10.0% of its tokens")
     assert said(300, most=0.3).startswith("texts: 30.0%")
     wanted = r"texts: 28\.1% of its tokens .*; wanted at most 10%; take a tokenizer .*; `max_unknown=0\.29` allows it"

@@ -219,7 +219,7 @@ def test_a_run_in_words(tmp_path, tokenizer):
         "| Mine | nb | not said | 25% | none | none |",
     ]
     assert section(text, "Settings")[-4:] == [
-        "| phase | steps | length | rate | schedule |",
+        "| phase | steps | length | learning_rate | schedule |",
         "| --- | --- | --- | --- | --- |",
         "| 1 | 600 | 32 |  |  |",
         "| 2 | 600 |  | 0.5 | kind cosine |",

@@ -265,7 +265,7 @@ def test_steps_are_timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["tiny/bert", "layout.precision=bf16", "--site", "saga"], "found bf16, which P100 has no units for"),
         (["tiny/bert", "--nodes", "2"], "--nodes: found 2, of this machine; wanted 1; name a cluster with `--site`"),
         (["tiny/bert", "--site", "saga", "--measure"], "--measure: found with --site saga; wanted no site"),
-        (["tiny/bert", "--gpus", "2", "--measure"], "--measure: found beside 2 processes; wanted one"),
+        (["tiny/bert", "--gpus", "2", "--measure"], "--measure: found with 2 processes; wanted one"),
         (["tiny/bert", "--measurements", "none.jsonl"], "none.jsonl: "),
         (["corpus/stdlib"], "corpus/stdlib: is a recipe of `corpus`; wanted one of pretrain or finetune"),
         (

@@ -134,7 +134,7 @@ def test_what_cannot_be_served_is_refused(folder: Path) -> None:
     assert not (folder / "work/jobs/serve-small.token").exists()
     path = prepare("serve", ["small"], JobRequest("here.toml")).path.parent / "serve-small.token"
     os.chmod(path, 0o644)
-    with pytest.raises(RecipeError, match=r"can be read by other users;  .*chmod 600 "):
+    with pytest.raises(RecipeError, match=r"can be read by other users; .*chmod 600 "):
         prepare("serve", ["small"], JobRequest("here.toml"))
     with pytest.raises(SystemExit):
         main(["submit", "tiny/bert", "--site", "here.toml", "--token-file", "x"])

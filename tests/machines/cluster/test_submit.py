@@ -324,7 +324,7 @@ def test_a_precision_that_the_gpu_lacks_is_refused() -> None:
         ("saga:accel", "fp32", "need bf16 or fp16 (here: fp32)"),
         ("power9", "fp16", "need compute capability 8.0 (V100: 7.0)"),
         ("ex3:dgx2q", "fp16", "need compute capability 8.0 (V100-32: 7.0)"),
-        ("lumi", "bf16", "need a GPU of NVIDIA's"),
+        ("lumi", "bf16", "need an NVIDIA GPU"),
         ("saga:a100", "bf16", "attention: flash kernels for texts of any length"),
     ],
 )
@@ -437,7 +437,7 @@ def test_data_are_made_inside_where_no_node_without_gpus_has_such_a_processor(fo
     written = prepare("tiny/bert", [], JobRequest(site="olivia", account="x"))
     assert written.data == ()
     [line] = [line for line in written.lines if line.startswith("the job makes its data itself")]
-    assert "small has x86_64 processors, accel aarch64" in line
+    assert "small has x86_64 processors, but accel aarch64" in line
 
 
 def test_every_submission_has_a_script_of_its_own(cluster: str, sbatch: Any, folder: Path) -> None:

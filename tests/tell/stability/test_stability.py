@@ -186,7 +186,10 @@ def test_as_many_are_made_at_a_time_as_are_not_done(
     study: Path, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run_group, "cores", lambda: 8)
-    for seeds, said in (((1, 2), "0 of 2 seeds are done; 2 at a time"), ((1, 2, 3), "2 of 3 seeds are done; 1 at a time")):
+    for seeds, said in (
+        ((1, 2), "0 of 2 seeds are done; 2 at a time"),
+        ((1, 2, 3), "2 of 3 seeds are done; 1 at a time"),
+    ):
         stability(str(study), how=StudyOptions(seeds))
         assert said in capsys.readouterr().err
 

@@ -240,7 +240,9 @@ def test_another_recipe_is_refused(grid: Path, made: list[str]) -> None:
     with pytest.raises(RecipeError, match=r"did you mean `task\.length`"):
         finetune(recipe, [*how, "grid.task.lenght=[16]"])
     with pytest.raises(RecipeError, match=r"grid: found 1,000,000 trials; wanted at most 10,000; use fewer values"):
-        finetune(recipe, [*how, f"seeds={list(range(1000))}", f"grid.learning_rate={[n / 1e6 for n in range(1, 1001)]}"])
+        finetune(
+            recipe, [*how, f"seeds={list(range(1000))}", f"grid.learning_rate={[n / 1e6 for n in range(1, 1001)]}"]
+        )
     with pytest.raises(RecipeError, match="same trial"):
         finetune(recipe, ["grid.learning_rate=[5e-4,0.0005]"])
     with pytest.raises(RecipeError, match="is not a run"):

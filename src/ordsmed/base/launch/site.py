@@ -339,7 +339,7 @@ class Destination:
         """Raise an error if the site is retired."""
         if self.site.state == "retired":
             problem = f"found {self.name}, which is retired since {self.site.until or 'some time'}"
-            raise RecipeError("--site", problem, "", f"take {self.site.successor or 'another'}")
+            raise RecipeError("--site", problem, "", f"use {self.site.successor or 'another'}")
 
 
 def site_layout(name: str) -> dict[str, Any]:

@@ -82,15 +82,17 @@ def prepare(name: str, overrides: Sequence[str], request: JobRequest, *, out: st
     location, request, lines = _choose_partition(verb, request)
     several = recipe if isinstance(recipe, Training) and recipe.several else None
     if request.parts and not several and verb != "corpus":
-        problem = f"found {request.parts}, of a {verb} that is one run"
-        raise RecipeError("--parts", problem, "none", "parts are of a corpus, or of trials (`seeds`, `grid`)")
+        problem = f"found {request.parts} for a {verb} that is one run"
+        raise RecipeError("--parts", problem, "none", "only a corpus or trials (`seeds`, `grid`) have parts")
     if several:
         request, in_parts = _trials_request(several, name, location, request)
         lines += in_parts
     processes = request.nodes * _tasks(location, request)
     if several and processes > 1:
         problem = f"found {many(processes, 'process')}, with several trials"
-        raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs, `jobs` are trials at a time")
+        raise RecipeError(
+            "--nodes", problem, "1", "`--parts N` submits N jobs; `jobs` is the number of trials at a time"
+        )
     if verb == "corpus" and processes > 1:
         problem = f"found {many(processes, 'process')} for a corpus"
         raise RecipeError("--nodes", problem, "1", "`--parts N` submits N jobs")
@@ -387,7 +389,7 @@ def checked_plan(
     if plan.recipe.layout.fp8 and (reason := lacks_fp8(plan.ranks.device, plan.ranks.card)):
         raise RecipeError("layout.fp8", f"found true, which {reason}", "false")
     if gpu and (needed := plan.memory().bytes) > MAX_MEMORY_SHARE * gpu.memory * 2**30:
-        problem = f"takes {size(needed)} a GPU before activations"
+        problem = f"needs {size(needed)} per GPU without activations"
         wanted = f"less than the {gpu.memory:g} GiB of {part.gpu}"
         raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or use a larger GPU")
     return plan
