@@ -39,7 +39,7 @@ def test_a_little_is_told_and_much_refused(capsys: pytest.CaptureFixture[str]) -
     assert said(11).startswith("texts: 1.1% of its tokens are unknown to the tokenizer; a tokenizer that was trained")
     assert said(100).startswith("texts: 10.0% of its tokens")
     assert said(300, most=0.3).startswith("texts: 30.0%")
-    wanted = r"texts: 28\.1% of its tokens .*; wanted at most 10%; take a tokenizer .*; `max_unknown=0\.29` allows it"
+    wanted = r"texts: 28\.1% of its tokens .*; wanted at most 10%; use a tokenizer .*; `max_unknown=0\.29` allows it"
     with pytest.raises(DataError, match=wanted):
         said(281)
     with pytest.raises(DataError, match=r"`--max-unknown 1` allows it"):

@@ -16,8 +16,8 @@ from pathlib import Path
 GOLDEN = Path(__file__).with_name("constants.json")
 HOUSE = Path(__file__).parents[2] / "src" / "ordsmed"
 FREE = """
-    use/answer: AROUND | use/typed_texts: AT_ONCE | use/elmo_reader: WINDOW WORDS | use/embed: HELD_LINES HELD_BYTES
-    use/readers: TOKENS | use/vectors: GROUP | base/errors: MANY | web/http: BLOCK
+    use/answer: AROUND | use/typed_texts: AT_ONCE | use/elmo_reader: WINDOW WORDS | use/embed: BUFFER_LINES BUFFER_BYTES
+    use/readers: TOKENS | use/vectors: GROUP | base/errors: MAX_LISTED | web/http: BLOCK
     use/generate: BATCH | use/generation/continuing: HELD | use/generation/network: ROWS | nn/attention: SPARE MIN_RATIO
     base/machine/speed: PATIENCE SHORT LEAST LARGEST | base/machine/threads: LOOK
     corpus/corpora/parquet: PART BATCH
@@ -34,7 +34,7 @@ FREE = """
     corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | tell/show/stats: BLOCK TOP
     web/warc: _LINE _PACKED | text/tokenizers/wordpiece: BLOCK
     train/mesh/replicas: BUCKET_BYTES | train/saving: SLOW
-    train/trials: NAMED | tell/show/state: LAST
+    train/trials: SHOWN | tell/show/state: LAST
     train/run_group: LOOK | train/trial_results: SHOWN | train/watch: BEAT ANSWER
 """  # anybody's to change: sizes of buffers and pieces, times of waiting, how much is shown, how pictures look
 MAKES_NUMBERS = ("np.uint64", "range", "timedelta")

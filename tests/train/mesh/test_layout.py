@@ -283,7 +283,7 @@ def test_a_run_goes_on_on_another_layout(recipe: Recipe, capsys: pytest.CaptureF
     losses = [[line["loss"] for line in read(f / "metrics.jsonl") if "loss" in line] for f in (whole, folder)]
     assert losses[1] == pytest.approx(losses[0], rel=0.05)  # dropout is on: other micro-batches draw others
     assert [entry["from"] for entry in run.Run(folder).status["layouts"]] == [0]
-    with pytest.raises(RecipeError, match="own recipe and any layout"):
+    with pytest.raises(RecipeError, match="keeps its recipe; only `layout`"):
         pretrain(str(folder), ["seed=3"])
 
 

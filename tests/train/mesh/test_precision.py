@@ -348,7 +348,7 @@ def test_a_run_tells_its_precision(recipe: Recipe) -> None:
     log = (pretrain(str(recipe(steps=2)), words) / "log.txt").read_text()
     assert "precision: bf16 products, fp32 weights; fp32 kept for norms, types\n" in log
     log = (pretrain(str(recipe("exact", steps=2))) / "log.txt").read_text()
-    assert re.search(r"precision: fp32 \((16 bits are slower on most CPUs|named, or bf16 .*)\)\n", log)
+    assert re.search(r"precision: fp32 \((16 bits are slower on most CPUs|set by the recipe, or bf16 .*)\)\n", log)
 
 
 @pytest.mark.parametrize(
