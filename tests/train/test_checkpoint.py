@@ -422,7 +422,7 @@ def test_a_padded_table_is_put_back_whatever_its_padding(tmp_path: Path, there: 
         assert torch.equal(mean[:50], optimizer.state[theirs.local]["exp_avg"][:50])
         assert ours.name not in padded or torch.equal(mean[50:], before[ours.name][50:])
     if there > 50:
-        with pytest.raises(DataError, match="other shapes"):
+        with pytest.raises(DataError, match="wrong shapes"):
             checkpoint.restore(checkpoint.path_of(tmp_path, 5), other, moments, into, rank_of(0, 1), {})
 
 

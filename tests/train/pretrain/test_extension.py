@@ -62,7 +62,7 @@ def test_a_finished_run_gets_a_phase_more(recipe: Recipe) -> None:
     added = plan.after.phase[1]
     # the rate falls in a line from step 2 to the end of all 24 steps
     assert added.learning_rate == pytest.approx(2e-3 * (24 - 8) / (24 - 2))
-    assert "one more phase of 16 steps: in 1 step up to 1.45e-03, then linear as before" in plan.lines()[0]
+    assert "one more phase of 16 steps: its rate rises in 1 step to 1.45e-03, then linear as before" in plan.lines()[0]
     assert Run(folder).status["state"] == "done", "nothing is written by a plan"
     plan.write()
     assert extend(folder, 16.0 / 0.95 + 0.01).after == plan.after, "an extension that was not trained yet is made again"

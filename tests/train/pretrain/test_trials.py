@@ -63,7 +63,12 @@ def test_they_are_made_compared_and_stand_for_the_best(
 ) -> None:
     path, folder = str(recipe(steps=12)), tmp_path / "run"
     assert pretrain(path, GRID) == folder
-    assert made == ["rate-1e-06,seed-1", "rate-1e-06,seed-2", "rate-0.003,seed-1", "rate-0.003,seed-2"]
+    assert made == [
+        "learning_rate-1e-06,seed-1",
+        "learning_rate-1e-06,seed-2",
+        "learning_rate-0.003,seed-1",
+        "learning_rate-0.003,seed-2",
+    ]
     found = files.read_json(folder / "trials.json")
     losses = {trial["trial"]: trial["scores"]["validation"] for trial in found["trials"]}
     assert found["lower_is_better"] is True
@@ -72,7 +77,7 @@ def test_they_are_made_compared_and_stand_for_the_best(
     assert [row["best"] for row in found["settings"]] == [mean == min(means) for mean in means]
     high = found["settings"][1]
     assert high["seeds"] == [1, 2]
-    rows = [losses["rate-0.003,seed-1"], losses["rate-0.003,seed-2"]]
+    rows = [losses["learning_rate-0.003,seed-1"], losses["learning_rate-0.003,seed-2"]]
     assert high["scores"]["validation"]["mean"] == pytest.approx(sum(rows) / 2)
     assert high["scores"]["validation"]["best"] == min(rows)
     assert high["scores"]["validation"]["deviation"] > 0
@@ -97,13 +102,13 @@ def test_they_are_made_compared_and_stand_for_the_best(
     assert len(made) == 4, "what is done is not made again"
     capsys.readouterr()
     cli.main(["pretrain", str(folder), "seeds=[1,2,3]"])
-    assert made[4:] == ["rate-1e-06,seed-3", "rate-0.003,seed-3"]
+    assert made[4:] == ["learning_rate-1e-06,seed-3", "learning_rate-0.003,seed-3"]
     told = capsys.readouterr().out
     assert f"{folder}: 6 trials are done; {folder}/trials.md compares them" in told
     assert f"    ordsmed show {folder}\n" in told
     assert f"    ordsmed export {folder} " in told
     report.write([str(folder)], out=str(tmp_path / "page.html"))
-    assert "rate-0.003,seed-3" in (tmp_path / "page.html").read_text()
+    assert "learning_rate-0.003,seed-3" in (tmp_path / "page.html").read_text()
     with pytest.raises(RecipeError, match="holds several trials; wanted one run"):
         pretrain(path)
     with pytest.raises(RecipeError, match="holds trials of another recipe"):
@@ -133,7 +138,7 @@ def test_one_that_failed_is_made_again_and_parts_make_the_whole(
 def test_a_dry_run_tells_which_there_are(recipe: Recipe, tmp_path: Path, made: list[str]) -> None:
     path = str(recipe(steps=4))
     taken, lines = rehearse(path, GRID)
-    assert lines[0].startswith("trials: 4, each trained on one device: rate-1e-06,seed-1 ")
+    assert lines[0].startswith("trials: 4, each trained on one device: learning_rate-1e-06,seed-1 ")
     assert taken.several
     assert any(line.startswith("network: ") for line in lines)
     assert lines[0] in show(path, GRID)
