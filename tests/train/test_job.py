@@ -38,7 +38,7 @@ def test_what_is_left_out_is_recorded_and_bounded(job: Job, tmp_path: Path, caps
     said = capsys.readouterr().err
     assert "step 4: loss nan: step 4 is skipped" in said
     assert "step 9: loss inf: steps 7 to 9 are skipped" in said
-    with pytest.raises(RunError, match="step 12: loss nan; before it 2 times the like; wanted at most 2"):
+    with pytest.raises(RunError, match="step 12: loss nan; steps were skipped 2 times before; wanted at most 2"):
         job.skip_steps(tmp_path, 12, 12, "loss nan")
     assert len(job.state.left_out) == 2
 

@@ -181,7 +181,7 @@ BROKEN: list[tuple[list[str], dict[str, Any], str]] = [
     (["data=e.toml", "tokenizer=nowhere"], {}, "nowhere"),
     (["data=e.toml", "model={kind='elmo', width=16, cells=32}", "objective.kind=bilm"], {}, "splits words into pieces"),
     (["data=e.toml", "model.kind=roberta"], {}, "its padding token has the id 0"),
-    (["data=e-words.toml"], {}, "holds whole words"),
+    (["data=e-words.toml"], {}, "has whole words"),
     (["data=e-words.toml", "model={kind='elmo', width=16, cells=32}", "objective={kind='bilm', samples=0}"], {}, GOES),
     (["data=e-bytes.toml", "model.kind=roberta"], {}, GOES),
     (["init=nowhere"], {}, "init: found nowhere"),
