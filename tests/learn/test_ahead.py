@@ -98,5 +98,5 @@ def test_what_cannot_be_is_refused(recipe: Recipe) -> None:
         with pytest.raises(RecipeError, match=rf"objective\.{key}"):
             settings.decode(clm.Clm, {key: value}, "r.toml: objective")
     words: Any = ["objective.ahead=2"]
-    with pytest.raises(RecipeError, match=r"layout\.tensor: found 2 beside heads of further tokens"):
+    with pytest.raises(RecipeError, match=r"layout\.tensor: found 2 with heads of further tokens"):
         PretrainingPlan.read(str(recipe("split", "gpt2", "clm")), words, layout="1x1x2", devices=2)

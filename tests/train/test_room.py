@@ -42,7 +42,7 @@ HUGE = 10**20
         ("phase.steps=1000000000000000000", "phase[1].steps: found 1,000,000,000,000,000,000; wanted less"),
         ("phase.length=1000000000000000000", "phase[1].length: found 1,000,000,000,000,000,000; wanted less"),
         ("phase.warmup=1e30", "phase[1].warmup: found 1e+30; wanted at most the "),
-        ("phase.epochs=1e300", "phase[1].epochs: found 1e+300 beside "),
+        ("phase.epochs=1e300", "phase[1].epochs: found 1e+300 and "),
         (f"seed={HUGE}", f"seed: found {HUGE}; wanted at most 9,223,372,036,854,775,807"),
         ("model.width=100000000", " parameters, which need 4,000,0"),
         ("model.width=1000000000000", "model: found more parameters than can be counted, which need"),
@@ -273,7 +273,7 @@ def fits(recipe: Any, ranks: Any, limit: int, monkeypatch: pytest.MonkeyPatch, w
 )
 def test_weights_take_what_they_learn_by(monkeypatch: pytest.MonkeyPatch, recipe: Any, ranks: Any, least: int) -> None:
     assert fits(recipe, ranks, least, monkeypatch, 1000).startswith("model: found 1,000 parameters, which need ")
-    assert fits(recipe, ranks, least + ranks.place.local_world, monkeypatch, 1000) == ""
+    assert fits(recipe, ranks, least + ranks.process.local_world, monkeypatch, 1000) == ""
 
 
 @pytest.mark.parametrize(

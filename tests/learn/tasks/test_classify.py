@@ -195,7 +195,7 @@ def test_examples_are_framed_as_the_tokenizer_frames_them(tmp_path: Path, capsys
     assert found.types is not None
     assert found.types.tolist() == [n for each in want for n in each.type_ids]
     cut = sum(len(f"{a} {b}".split()) > 9 for a, b in zip(one, two, strict=True))
-    assert f"{cut} of 40 examples are longer than 12 tokens, and cut" in capsys.readouterr().err
+    assert f"{cut} of 40 examples are longer than 12 tokens (task.length): truncated" in capsys.readouterr().err
     assert found.labels is None
     with pytest.raises(OrdsmedError, match=r"task.length: 3, of which 3 are special tokens; wanted 4 or more"):
         dataclasses.replace(settings, length=3).features(records, reader(words, BERT))
@@ -294,7 +294,7 @@ def test_labels_come_from_the_training_data(tmp_path: Path, capsys: Any) -> None
     assert named.complete(named.records([path], learning=True)).labels == ("9", "10", "11")
     told = capsys.readouterr().err
     assert "skipped 2 of 5 rows" in told
-    assert "no example of 11" in told
+    assert "no training example has the label 11" in told
     for how, rows, found in (
         ({}, [("text", "label"), ("w1", "a"), ("w2", "a")], "`a` in every row; wanted two labels"),
         ({"labels": ("x", "y")}, [("text", "label"), ("w1", "a")], "no row has a label to learn; wanted x, y"),
@@ -365,7 +365,10 @@ def test_predictions_are_read_as_they_were_written_and_as_others_write_them(tmp_
         ("b\na\na\n", "3 predictions for 4 rows; wanted one per row of the data"),
         ("", "0 predictions for 4 rows"),
         ("b\n\na\nb\n", "3 predictions for 4 rows"),
-        ("index\tprediction\n0\ta\n1\tb\n2\tb\n9\tb\n", "a prediction for `9`; wanted one for each row of the data"),
+        (
+            "index\tprediction\n0\ta\n1\tb\n2\tb\n9\tb\n",
+            "a prediction for `9`; wanted predictions only for rows of the data",
+        ),
     ):
         plain_file.write_text(content)
         with pytest.raises(DataError, match=found):
