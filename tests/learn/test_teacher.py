@@ -124,7 +124,7 @@ def test_what_cannot_teach_is_refused(recipe: Recipe) -> None:
     causal = pretrain(str(recipe("causal", "gpt2", "clm", steps=2)))
     with pytest.raises(RecipeError, match=r"objective\.teacher\.run: found a model with NextTokens"):
         taught(recipe, "small", f"objective.teacher={{run='{causal}'}}", steps=2)
-    with pytest.raises(RecipeError, match=r"layout\.tensor: found 2 beside a teacher"):
+    with pytest.raises(RecipeError, match=r"layout\.tensor: found 2 with a teacher"):
         PretrainingPlan.read(str(recipe("split")), [f"objective.teacher={{run='{causal}'}}"], layout="1x1x2", devices=2)
 
 

@@ -47,7 +47,7 @@ def test_what_is_said_of_the_weights() -> None:
     losses = {**FLAT, 100: 4.1}
     lines = [verdict(losses, FALLING, kept=kept).line.partition("step 100")[2] for kept in (0, 80, 100)]  # type: ignore[union-attr]
     assert lines[:2] == ["", "; the weights of step 80 are used and exported"]
-    assert lines[2].startswith("; the weights of step 100 are used, those of step 80 are not kept")
+    assert lines[2].startswith("; the weights of step 100 are used, those of step 80 were not kept")
     falling = {**FLAT, 90: 3.89, 100: 3.9}
     found = [verdict(falling, FALLING, kept=kept) for kept in (0, 90, 100)]
     assert [line and line.line.endswith("step 90 are used and exported") for line in found] == [False, True, False]

@@ -78,7 +78,7 @@ def test_what_no_run_wrote_is_told_with_where_it_may_stand(run, tmp_path):
         ("scores", "guessing", "much"),
     ):
         told = change(run, name, key, value, lambda: said_of(export, run, tmp_path / "out"))
-        assert f"{run}: data.json, scores.json or metrics.jsonl hold what no run wrote" in told
+        assert f"{run}: data.json, scores.json or metrics.jsonl were not" in told
         assert "put them away" in told
     for name in ("data", "scores", "environment"):
         (run / f"{name}.json").unlink()
@@ -134,7 +134,7 @@ def test_a_tokenizers_files_that_are_damaged_are_named(run):
 @pytest.mark.parametrize(
     ("table", "key", "value", "said"),
     [
-        ("lstm", "dim", 10**12, "dim: found 1000.*wanted what fits"),
+        ("lstm", "dim", 10**12, "dim: found 1000.*wanted a size that fits"),
         ("lstm", "n_layers", 10**9, "n_layers: found"),
         ("lstm", "projection_dim", 2.5, "width: found 2.5"),
         ("lstm", "dim", None, "cells: found"),

@@ -141,7 +141,7 @@ def test_an_import_with_two_heads_begins_what_asks_for_one(tmp_path, capsys):
 def test_a_network_without_a_head_is_no_model_to_write_but_one_to_embed_with(tmp_path, name):
     model = theirs(tmp_path / "hub", name)
     for asked in (export, take_over):
-        with pytest.raises(DataError, match=rf"without the heads asked for \({name}\).*`embed` and `finetune init"):
+        with pytest.raises(DataError, match=rf"without the required heads \({name}\).*`embed` and `finetune init"):
             asked(tmp_path / "hub", tmp_path / "out")
     own = open_model(tmp_path / "hub", body=True).objective.networks()[""].tensors()["model.words.weight"]
     assert torch.equal(own, model.get_input_embeddings().weight)
@@ -184,5 +184,7 @@ def test_a_tokenizer_that_is_not_the_networks_is_refused(tmp_path):
     swapped = text.replace('"[PAD]"', '"[X]"').replace('"[UNK]"', '"[PAD]"').replace('"[X]"', '"[UNK]"')
     (tmp_path / "hub/tokenizer.json").write_text(swapped)
     for asked in (export, take_over):
-        with pytest.raises(DataError, match=r"hub: tokenizer: its padding token has the id 0; wanted 1, .*its own"):
+        with pytest.raises(
+            DataError, match=r"hub: tokenizer: its padding token has the id 0; wanted 1, .*add the model's tokenizer"
+        ):
             asked(tmp_path / "hub", tmp_path / "out")

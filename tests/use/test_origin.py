@@ -124,7 +124,7 @@ def test_weights_go_only_under_the_tokenizer_they_learned_with(tiny_run: Any, pl
     with pytest.raises(RecipeError, match=r"init: .*bert was trained with tokenizer .*; use data encoded with its"):
         Origin.of(tiny_run.bert).load_into(run.objective, other)
     for place in ("weights", "hub"):
-        with pytest.raises((RecipeError, DataError), match=r"numbers \d+ pieces otherwise than the data"):
+        with pytest.raises((RecipeError, DataError), match=r"gives \d+ tokens other ids than the data"):
             Origin.of(places[place]).load_into(run.objective, other)
 
 

@@ -218,7 +218,7 @@ def test_a_folder_of_hugging_faces(tmp_path: Path, new: Tokenizer) -> None:
     theirs = made("bert", tmp_path / "again")
     ours = fresh(theirs.learned, theirs.settings, new, 1)
     with pytest.raises(
-        RecipeError, match=r'pieces otherwise.* move it to this vocabulary: `vocabulary = "transplant"`'
+        RecipeError, match=r'tokens other ids.* move it to this vocabulary: `vocabulary = "transplant"`'
     ):
         begin(ours, Origin.of(place), theirs.learned, theirs.settings, new, "same", 1)
     begin(ours, Origin.of(place), theirs.learned, theirs.settings, new, "transplant", 1)

@@ -149,7 +149,7 @@ def test_a_text_has_no_vector(run: Path, tmp_path: Path) -> None:
         with pytest.raises(RecipeError, match=r"for vectors of tokens, which are as learned"):
             export(run, tmp_path / "out", to="sentence-transformers", overrides=[setting])
     assert model.embed("w9 w8").vectors.shape == (2, 16)
-    with pytest.raises(RecipeError, match=r"has a projection head: .*`--to sentence-transformers` exports it"):
+    with pytest.raises(RecipeError, match=r"has a projection head, .*`--to sentence-transformers` exports it"):
         export(run, tmp_path / "out", to="huggingface")
 
 
