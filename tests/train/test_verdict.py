@@ -23,7 +23,7 @@ FLAT = {20: 5.0, 40: 4.5, 60: 4.1, 80: 4.0, 100: 3.99}
             {**FLAT, 90: 3.89, 100: 3.9},
             FALLING,
             "still falling: the validation loss is 3.9 at step 100, and more steps "
-            "would lower it; the lowest is 3.89 at step 90",
+            "would lower it further; the lowest is 3.89 at step 90",
         ),
         (
             {**FLAT, 100: 4.01},

@@ -79,7 +79,7 @@ def test_what_no_run_wrote_is_told_with_where_it_may_stand(run, tmp_path):
     ):
         told = change(run, name, key, value, lambda: said_of(export, run, tmp_path / "out"))
         assert f"{run}: data.json, scores.json or metrics.jsonl were not" in told
-        assert "put them away" in told
+        assert "move them away" in told
     for name in ("data", "scores", "environment"):
         (run / f"{name}.json").unlink()
     assert export(run, tmp_path / "out")

@@ -166,7 +166,7 @@ def test_options_are_those_of_the_weights(tmp_path):
 def test_a_list_of_words_that_cannot_be_is_no_need(tmp_path):
     folder = theirs(tmp_path)
     (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\na\na\n")
-    with pytest.raises(DataError, match="move it away: vectors need no list of words"):
+    with pytest.raises(DataError, match="move it away: vectors need no word list"):
         elmo.ElmoFormat().read(folder)
 
 

@@ -558,7 +558,7 @@ def test_a_roberta_of_hugging_face_goes_out_to_fairseq(
     weights.write(hugging / "model.safetensors", held)
     wanted = type(network).from_pretrained(hugging).eval()
     out = export(hugging, tmp_path / "out", to="fairseq_roberta")
-    assert ("written into the table of positions" in capsys.readouterr().err) == bool(row)
+    assert ("added to the position embeddings" in capsys.readouterr().err) == bool(row)
     names = torch.load(out / "model.pt", weights_only=False)["model"]
     assert not [name for name in names if "type" in name]
     take_over(out, tmp_path / "again")
