@@ -158,7 +158,7 @@ def test_options_are_those_of_the_weights(tmp_path):
     (folder / "big_five_options.json").rename(folder / "small_options.json")
     (folder / "big_options.json").unlink()
     with pytest.raises(
-        RecipeError, match=r"holds options\.json and small_options\.json; wanted one, or one that begins"
+        RecipeError, match=r"holds options\.json and small_options\.json; wanted one, or one whose name begins"
     ):
         elmo.ElmoFormat().read(folder)
 
