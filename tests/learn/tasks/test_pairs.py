@@ -615,7 +615,7 @@ def test_ten_steps_lose_what_those_of_sentence_transformers_lose(data: Path, tmp
         "batch": 8,
         "micro": 4,
         "steps": 10,
-        "learning_rate": 3e-4,
+        "rate": 3e-4,
         "threads": 1,
         "dropout": 0.0,
     }
