@@ -308,7 +308,7 @@ before(boxes, "write", late)
 """
     process = start(folder, *MESHES[mesh], "--restarts", "1", devices=2, fault=fault)
     assert process.wait() == 0, process.said
-    assert "all 2 processes begin again (1 of 1)" in process.said
+    assert "all 2 processes restart (1 of 1)" in process.said
     assert re.search(rf"resumed from \S+step-{SAVE:09d}\n", process.said)
     assert course(folder) == wanted
     assert is_whole(folder)
@@ -344,7 +344,7 @@ def test_the_command_begins_again(start: Start, whole: Callable[..., Course], tm
     assert "frame #" not in process.said
     assert "rank 1 was ended by SIGKILL" in process.said
     assert re.search(r"ordsmed: .*lost or hanging: rank 1 \(\S+ process \d+\) at step \d", process.said)
-    assert "all 2 processes begin again (1 of 1)" in process.said
+    assert "all 2 processes restart (1 of 1)" in process.said
     assert re.search(r"resumed from \S+step-00000000[69]\n", process.said)
     assert f"\n{folder}: done; " in process.said
     assert course(folder) == whole(devices=2)
@@ -364,7 +364,7 @@ def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, 
 @pytest.mark.long
 def test_the_first_rank_leaves_last(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
     folder = tmp_path / "slow"
-    late = 'before(session, "first_alone", lambda *_: RANK == 1 and time.sleep(0.1))'
+    late = 'before(session, "on_rank0", lambda *_: RANK == 1 and time.sleep(0.1))'
     for _ in ("to the end", "all is done"):
         process = start(folder, devices=2, fault=late)
         assert process.wait() == 0, process.said
