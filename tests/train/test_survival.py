@@ -479,7 +479,7 @@ HANGING = {  # which rank hangs where -> what it does
     (0, "in a step"): f"at_step(10, lambda: {STILL})",
     (0, "while the others connect"): f'before(session, "connect", lambda *_: {STILL})',
     (0, "before the others have a watch"): f'before(session, "connect", lambda *_: mark("still") or {STILL})',
-    (0, "while they meet"): f'before(ranks, "_has", lambda *_: mark("met") or {STILL})',
+    (0, "while they meet"): f'before(ranks, "_send_token", lambda *_: mark("met") or {STILL})',
     (0, "at the start"): f'before(plan, "assemble", lambda *_, **__: {STILL})',
     (1, "while saving"): f'before(checkpoint.CheckpointWriter, "save", lambda *_, **__: {STILL})',
     (0, "making rows"): ASLEEP,
@@ -498,7 +498,7 @@ def test_a_rank_that_hangs_is_named(start: Start, tmp_path: Path, part: int) -> 
     late = {
         "before the others have a watch": 'before(session, "Watch", lambda *_: until("still") or time.sleep(0.1))',
         "while they meet": (
-            'ranks.rendezvous.__kwdefaults__["least"] = 3.0; before(ranks, "word_of_attempt", lambda *_: until("met"))'
+            'ranks.rendezvous.__kwdefaults__["least"] = 3.0; before(ranks, "attempt_token", lambda *_: until("met"))'
         ),
     }
     begun = {}
@@ -569,7 +569,7 @@ loop.total_counts = counts
 def test_a_mesh_that_was_measured_is_kept(start: Start, tmp_path: Path) -> None:
     fault = """
 from ordsmed.train import auto
-auto._tried = lambda job, index, micro, ranks, **_: micro * float(job.recipe.layout.shard == 2 and micro < 3)
+auto._time_micro_batch = lambda job, index, micro, ranks, **_: micro * float(job.recipe.layout.shard == 2 and micro < 3)
 at_step(5, lambda: RANK == 0 and once() and os.kill(os.getpid(), signal.SIGTERM))
 """
     folder, words = tmp_path / "split", ["--layout", "auto"]
@@ -679,7 +679,7 @@ def test_too_much_trouble_stops(start: Start, tmp_path: Path, action: str) -> No
     assert process.wait() == 1
     (line,) = complaints(process.said)
     assert "step 11: loss nan" in line
-    assert "before it 2 times the like; wanted at most 2" in line
+    assert "steps were skipped 2 times before; wanted at most 2" in line
     assert len(Run(tmp_path / "most").status["left_out"]) == 2
     assert saved(tmp_path / "most")[-1] == 9
 

@@ -85,7 +85,9 @@ def test_revisions_are_found_by_name_and_score_as_here(run: Path, tmp_path: Path
             probe, scorer = MinimalPairs((str(tmp_path / "pairs.jsonl"),), scoring="babylm"), ways.scorer(trained, way)
             [example] = probe.examples(scorer)
             sums.append(theirs(out, name, revision, way))
-            assert probe.record(example, scorer.scores(list(example.items)))[2] == pytest.approx(sums[-1], abs=1e-4)
+            assert probe.record(example, scorer.scores(list(example.items))).to_list()[2] == pytest.approx(
+                sums[-1], abs=1e-4
+            )
     assert len(set(sums)) == 6
     card = (out / "README.md").read_text()
     assert "--model_path_or_name mine --revision_name main --backend mntp" in card

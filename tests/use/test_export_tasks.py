@@ -252,9 +252,9 @@ def test_a_fine_tuning_begins_with_an_export(tmp_path):
     [
         ("bert", tag.Tag(column=2, labels=TAGS, top=Top(mix=True)), "has a mix of layers or an LSTM"),
         ("gpt2", tag.Tag(column=2, labels=TAGS, top=Top(recurrent=8)), "has a mix of layers or an LSTM"),
-        ("elmo", tag.Tag(column=2, labels=TAGS), "is an ELMo with the head of a task"),
-        ("bert", squad.Squad(head="joint", length=32), "has a joint head.*`answer`, use it directly"),
-        ("bert", classify.Classify(labels=LABELS, pool="mean"), "asks the mean of all states.*of the first token"),
+        ("elmo", tag.Tag(column=2, labels=TAGS), "is an ELMo with a task head"),
+        ("bert", squad.Squad(head="joint", length=32), "has a joint head.*`answer`, open it as it is"),
+        ("bert", classify.Classify(labels=LABELS, pool="mean"), "pools by mean .*reads the first token"),
     ],
 )
 def test_what_no_class_has_is_refused_before_anything_is_written(family, task, found, tmp_path):

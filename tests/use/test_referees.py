@@ -285,7 +285,7 @@ def test_pairs_as_babylm_scores_them_have_the_sums_of_minicons(
     probe, scorer = MinimalPairs((str(tmp_path / "pairs.jsonl"),), scoring="babylm"), ways.scorer(trained)
     [example] = probe.examples(scorer)
     model = getattr(minicons, "MaskedLMScorer" if family == "bert" else "IncrementalLMScorer")(str(out), "cpu")
-    assert probe.record(example, scorer.scores(list(example.items)))[2:-1] == pytest.approx(
+    assert probe.record(example, scorer.scores(list(example.items))).to_list()[2:-1] == pytest.approx(
         in_minicons(model), abs=1e-4
     )
 
