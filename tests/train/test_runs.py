@@ -280,7 +280,7 @@ def test_a_run_of_another_recipe_is_refused(recipe: Recipe) -> None:
 
 def test_the_same_recipe_goes_on_and_a_folder_takes_no_overrides(recipe: Recipe) -> None:
     folder = pretrain(str(recipe()))
-    with pytest.raises(RecipeError, match="own recipe"):
+    with pytest.raises(RecipeError, match="keeps its recipe"):
         pretrain(str(folder), ["seed=3"])
 
 

@@ -516,7 +516,7 @@ else: {late.get(where, "pass")}
         alive_still = where in ("making rows", "learning")
         assert len(lines) == 1 or (lines and alive_still), process.said
         named = rf"lost or hanging: rank {rank} \(\S+ process \d+\) at step \d+, "
-        gone = "rank 0: (has ended|does not answer: lost or hanging)"  # it keeps what ranks know of each other
+        gone = "rank 0: (has ended|is gone|does not answer: lost or hanging)"  # it keeps what ranks know of each other
         assert rank == 0 or any(re.search(named, line) for line in lines), process.said
         for line in lines:
             assert re.search(f"{named}|{gone}", line), process.said
