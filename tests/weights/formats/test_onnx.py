@@ -165,7 +165,7 @@ def test_eight_bits_are_written_beside_and_the_card_tells_their_difference(
     card = (out / "README.md").read_text()
     assert "library_name: onnx" in card
     assert "pipeline_tag: fill-mask" in card
-    assert f"{facts['int8']['same_first_choice']:.1%} of places" in card
+    assert f"{facts['int8']['same_first_choice']:.1%} of positions" in card
     [code] = [part.partition("```")[0] for part in card.split("```python\n")[1:]]
     names: dict[str, Any] = {}
     exec(code.replace("'out", f"'{out}"), names)
