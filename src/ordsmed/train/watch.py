@@ -69,7 +69,7 @@ class Watch:
         self.step, self.stage, self.since = step, stage, time.monotonic()
 
     def report_end(self, error: OrdsmedError) -> None:
-        """Tell other ranks the error by which this rank ends; mark it as an echo if the first rank has the same."""
+        """Store this rank's error for the other ranks. If rank 0 has the same error, only rank 0 prints it."""
         if self.store is None or error.echo:
             return
         with contextlib.suppress(RuntimeError):
